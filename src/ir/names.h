@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace precast::ir {
+
+/// Hands out unique Python identifiers: "fc1.weight" -> fc1_weight, "class" -> class_, a second "addmm" -> addmm_1.
+/// Never a keyword, a builtin or module-level name that the text uses (call, forward, torch, BACKEND, ...).
+class NameTable {
+ public:
+  NameTable();
+  std::string unique(std::string_view wanted);
+
+ private:
+  std::unordered_set<std::string> taken_;
+  std::unordered_map<std::string, int> next_suffix_;
+};
+
+}  // namespace precast::ir
