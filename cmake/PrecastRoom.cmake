@@ -42,7 +42,8 @@ function(precast_use_torch_pch target)
   target_precompile_headers(${target} REUSE_FROM precast_torch_pch)
 endfunction()
 
-# precast_test(NAME SOURCES a_test.cpp ... [ROOMS ir ...] [LINK ...] [TORCH])  a GoogleTest binary, its tests known to ctest.
+# precast_test(NAME SOURCES a_test.cpp ... [ROOMS ir ...] [LINK ...] [TORCH])  a GoogleTest binary, its tests known to ctest
+# under the label `unit`: one process, no Python. Only those run under sanitizers.
 # With TORCH it links the precast library (and sees the private headers); without, the objects of ROOMS and no LibTorch.
 function(precast_test name)
   cmake_parse_arguments(TEST "TORCH" "" "SOURCES;ROOMS;LINK" ${ARGN})
@@ -56,5 +57,5 @@ function(precast_test name)
     target_link_libraries(${name} PRIVATE precast fmt::fmt)
     precast_use_torch_pch(${name})
   endif()
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 120 ENVIRONMENT "OMP_NUM_THREADS=1")
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 120 LABELS unit ENVIRONMENT "OMP_NUM_THREADS=1")
 endfunction()
