@@ -39,6 +39,9 @@ function(precast_use_torch_pch target)
     target_link_libraries(precast_torch_pch PRIVATE precast_flags LibTorch::LibTorch)
     target_precompile_headers(precast_torch_pch PRIVATE <torch/torch.h>)
   endif()
+  # GCC takes a precompiled header only where it would generate the same kind of code: executables too are compiled with -fPIC, not -fPIE.
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(${target} PRIVATE -fPIC)
   target_precompile_headers(${target} REUSE_FROM precast_torch_pch)
 endfunction()
 
