@@ -1,6 +1,7 @@
 #include "module/lift.h"
 
-#include <functional>
+#include <fmt/format.h>
+
 #include <string_view>
 #include <unordered_map>
 
@@ -8,9 +9,7 @@ namespace precast::module {
 namespace {
 
 std::string join(std::string_view prefix, std::string_view name) {
-  std::string joined(prefix);
-  if (!prefix.empty() && !name.empty()) joined += '.';
-  return joined += name;
+  return prefix.empty() ? std::string(name) : fmt::format("{}.{}", prefix, name);
 }
 
 // named_modules() would need a module that a shared_ptr owns; a caller may pass one from the stack.

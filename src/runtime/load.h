@@ -4,7 +4,7 @@
 
 #include <memory>
 
-namespace precast::runtime {
+namespace precast {
 
 /// Loads a pair that this process, or its leader, just captured: without the warning that it is trusted, executable input. An empty
 /// or unusable cache is reported by one warning and the text alone is run. The cache's hash of the text is compared before any of
@@ -13,4 +13,4 @@ namespace precast::runtime {
 /// @throws PrecompileError invalid_artifact   the text is no Precast artifact: names the line, or the missing literals.
 std::shared_ptr<detail::StepRunner> load_trusted(const Artifact& artifact);
 
-}  // namespace precast::runtime
+}  // namespace precast

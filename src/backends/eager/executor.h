@@ -9,6 +9,8 @@
 
 namespace precast::eager {
 
+struct Plan;
+
 /// Runs a program op by op on LibTorch's kernels: operators resolved and constant arguments built once, values freed at their last
 /// use, no autograd, no autocast, no Python. Thread-safe: a run keeps its values to itself.
 class Executor {
@@ -21,7 +23,6 @@ class Executor {
   [[nodiscard]] std::vector<c10::IValue> run(std::vector<c10::IValue> inputs) const;
 
  private:
-  struct Plan;
   std::unique_ptr<const Plan> plan_;
 };
 

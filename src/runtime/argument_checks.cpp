@@ -1,0 +1,239 @@
+#include "runtime/argument_checks.h"
+
+#include "precast/error.h"
+#include "runtime/describe.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+namespace precast::runtime {
+namespace {
+
+[[noreturn]] void refuse(const std::string& what) {
+  throw PrecompileError(ErrorCode::argument_mismatch, "step: " + what);
+}
+
+void check_count(const ir::Metadata& captured, const detail::CallArguments& call) {
+  if (call.n_positional != captured.num_positional_args)
+    refuse(fmt::format("expected {} arguments (as captured), found {}; call it as fn was called", captured.num_positional_args,
+                       call.n_positional));
+}
+
+void check_module_positions(const ir::Metadata& captured, const detail::CallArguments& call) {
+  for (int position = 0; position < call.n_positional; ++position) {
+    const bool expected = std::ranges::find(captured.module_positions, position) != captured.module_positions.end();
+    const auto found = std::ranges::find(call.modules, position, &detail::ModuleArgument::position);
+    if (expected != (found != call.modules.end()))
+      refuse(fmt::format("argument {}: expected {} (as captured), found {}; modules were at positions {}, pass them there",
+                         position, expected ? "a module" : "an input", expected ? "an input" : "a module",
+                         describe(captured.module_positions)));
+    if (expected && found->module == nullptr)
+      refuse(fmt::format("argument {}: expected a module (as captured), found an empty pointer", position));
+  }
+}
+
+void check_structure(const ir::Metadata& captured, const Flat& inputs) {
+  if (captured.in_spec && inputs.unwritable_type.empty() && *captured.in_spec != inputs.spec)
+    refuse(
+        fmt::format("expected inputs of structure {} (as captured), found structure {}; nest them as at capture or compile again",
+                    describe(*captured.in_spec), describe(inputs.spec)));
+  if (inputs.leaves.size() != captured.inputs.size())
+    refuse(fmt::format("expected {} input leaves (as captured), found {}; pass as many tensors and values as at capture",
+                       captured.inputs.size(), inputs.leaves.size()));
+}
+
+/// Shape, dtype, device and layout of one tensor; `what` names it.
+class TensorCheck {
+ public:
+  TensorCheck(std::string what, const at::Tensor& tensor) : what_(std::move(what)), tensor_(tensor) {
+    if (tensor_.layout() != c10::Layout::Strided)
+      fail("layout", "strided", describe(tensor_.layout()), "convert it to a dense tensor");
+  }
+
+  void shape(const std::vector<std::optional<std::int64_t>>& expected) const {
+    const at::IntArrayRef found = tensor_.sizes();
+    const auto fits = [](std::optional<std::int64_t> wanted, std::int64_t size) { return !wanted || *wanted == size; };
+    if (!std::ranges::equal(expected, found, fits))
+      fail("shape", describe(expected), describe(found), "give it the captured shape or compile again");
+  }
+  void dtype(const std::string& expected) const {
+    const std::string found = dtype_name(tensor_.scalar_type());
+    if (found != expected) fail("dtype", expected, found, "convert it or compile again");
+  }
+  /// The index is not compared: a rank's own accelerator counts as the captured one.
+  void device(const std::string& expected) const {
+    const std::string found = device_name(tensor_.device());
+    if (found != expected) fail("device", expected, found, "move it there or compile again");
+  }
+
+ private:
+  [[noreturn]] void fail(std::string_view property, const std::string& expected, const std::string& found,
+                         std::string_view advice) const {
+    refuse(fmt::format("{}: expected {} {} (as captured), found {}; {}", what_, property, expected, found, advice));
+  }
+
+  std::string what_;
+  const at::Tensor& tensor_;
+};
+
+std::string leaf_name(std::size_t index, const std::string& path) {
+  return path.empty() ? fmt::format("input leaf {}", index) : fmt::format("input leaf {} ({})", index, path);
+}
+
+void check_tensor_leaf(const ir::InputMeta& captured, const Leaf& leaf, const std::string& name) {
+  const at::Tensor* tensor = std::get_if<at::Tensor>(&leaf);
+  if (tensor == nullptr || !tensor->defined())
+    refuse(fmt::format("{}: expected a tensor of shape {} (as captured), found {}; pass a tensor", name, describe(*captured.shape),
+                       describe(leaf)));
+  const TensorCheck check(name, *tensor);
+  check.shape(*captured.shape);
+  if (captured.dtype) check.dtype(*captured.dtype);
+  if (captured.device) check.device(*captured.device);
+}
+
+void check_plain_leaf(const ir::InputMeta& captured, const Leaf& leaf, const std::string& name) {
+  const bool is_tensor = std::holds_alternative<at::Tensor>(leaf) && std::get<at::Tensor>(leaf).defined();
+  if (captured.is_generator) {
+    if (!std::holds_alternative<at::Generator>(leaf))
+      refuse(fmt::format("{}: expected a generator (as captured), found {}; pass one", name, describe(leaf)));
+  } else if (captured.value) {
+    if (!is_same_value(leaf, *captured.value))
+      refuse(fmt::format(
+          "{}: expected {} (as captured), found {}; the value is part of the program, so pass the captured one or compile again",
+          name, describe(*captured.value), describe(leaf)));
+  } else if (is_tensor) {
+    refuse(fmt::format("{}: expected a plain value (as captured), found {}", name, describe(leaf)));
+  }
+}
+
+void check_leaves(const ir::Metadata& captured, const Flat& inputs) {
+  for (std::size_t i = 0; i < inputs.leaves.size(); ++i) {
+    const std::string name = leaf_name(i, inputs.paths[i]);
+    if (captured.inputs[i].shape)
+      check_tensor_leaf(captured.inputs[i], inputs.leaves[i], name);
+    else
+      check_plain_leaf(captured.inputs[i], inputs.leaves[i], name);
+  }
+}
+
+/// A tensor among the flat inputs of the program, with the name a message gives it.
+struct FlatInput {
+  std::string name;
+  const at::TensorImpl* tensor;  ///< Null for a plain leaf.
+};
+
+std::vector<FlatInput> flat_inputs(const CheckedModules& modules, const Flat& inputs) {
+  std::vector<FlatInput> flat;
+  for (const auto* lifted : {&modules.parameters, &modules.buffers})
+    for (const module::LiftedTensor& tensor : *lifted)
+      flat.push_back({fmt::format("'{}'", tensor.name), tensor.tensor.unsafeGetTensorImpl()});
+  for (std::size_t i = 0; i < inputs.leaves.size(); ++i) {
+    const at::Tensor* tensor = std::get_if<at::Tensor>(&inputs.leaves[i]);
+    const bool defined = tensor != nullptr && tensor->defined();
+    flat.push_back({leaf_name(i, inputs.paths[i]), defined ? tensor->unsafeGetTensorImpl() : nullptr});
+  }
+  return flat;
+}
+
+/// One tensor passed twice is one value of the program: it must be one again. The other way round only gradients would differ:
+/// eager sums what both uses give.
+void check_aliases(const ir::Metadata& captured, const CheckedModules& modules, const Flat& inputs) {
+  const std::size_t n_lifted = modules.parameters.size() + modules.buffers.size();
+  if (modules.parameters.size() != captured.params.size() || modules.buffers.size() != captured.buffers.size()) return;
+  const std::vector<FlatInput> flat = flat_inputs(modules, inputs);
+  const std::set<std::pair<int, int>> recorded(captured.input_aliases.begin(), captured.input_aliases.end());
+  for (const auto& [i, j] : recorded)
+    if (flat.at(static_cast<std::size_t>(i)).tensor != flat.at(static_cast<std::size_t>(j)).tensor)
+      refuse(fmt::format(
+          "expected {} and {} to be one tensor (as captured), found two; pass the same tensor for both or compile again",
+          flat[static_cast<std::size_t>(i)].name, flat[static_cast<std::size_t>(j)].name));
+
+  std::vector<int> with_gradient = captured.grad_param_indices;
+  for (const int leaf : captured.grad_input_indices) with_gradient.push_back(static_cast<int>(n_lifted) + leaf);
+  for (const int i : with_gradient)
+    for (int j = static_cast<int>(n_lifted); j < static_cast<int>(flat.size()); ++j) {
+      const FlatInput& target = flat.at(static_cast<std::size_t>(i));
+      const FlatInput& leaf = flat[static_cast<std::size_t>(j)];
+      if (i != j && leaf.tensor == target.tensor && !recorded.contains({std::min(i, j), std::max(i, j)}))
+        refuse(fmt::format(
+            "expected {} and {} to be two tensors (as captured), found one; its gradient would be incomplete: pass two or "
+            "compile again",
+            target.name, leaf.name));
+    }
+}
+
+/// What is known about a name that stands on one side only.
+std::string tie_note(const module::Modules& modules, const std::string& expected, const std::string& found) {
+  for (const module::Tie& tie : module::find_ties(modules))
+    if (tie.name == expected)
+      return fmt::format("; '{}' is now tied to '{}', which it was not at capture", tie.name, tie.first_name);
+  return found.empty() ? "" : fmt::format("; if '{}' was tied to another tensor at capture, tie it again", found);
+}
+
+void check_names(std::string_view kind, const std::vector<ir::TensorMeta>& captured, const std::vector<module::LiftedTensor>& found,
+                 const module::Modules& modules) {
+  const std::size_t n = std::max(captured.size(), found.size());
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::string expected_name = i < captured.size() ? captured[i].name : "";
+    const std::string found_name = i < found.size() ? found[i].name : "";
+    if (expected_name == found_name) continue;
+    const auto quoted = [](const std::string& name) { return name.empty() ? std::string("none") : "'" + name + "'"; };
+    refuse(fmt::format(
+        "{} {}: expected {} (as captured, {} in all), found {} ({} in all){}; give the model the captured structure or compile "
+        "again",
+        kind, i, quoted(expected_name), captured.size(), quoted(found_name), found.size(),
+        tie_note(modules, expected_name, found_name)));
+  }
+}
+
+void check_tensors(std::string_view kind, const std::vector<ir::TensorMeta>& captured,
+                   const std::vector<module::LiftedTensor>& found) {
+  for (std::size_t i = 0; i < captured.size(); ++i) {
+    const TensorCheck check(fmt::format("{} '{}'", kind, captured[i].name), found[i].tensor);
+    check.shape({captured[i].shape.begin(), captured[i].shape.end()});
+    check.dtype(captured[i].dtype);
+    check.device(captured[i].device);
+  }
+}
+
+void check_training(const ir::Metadata& captured, const module::Modules& modules) {
+  if (captured.module_training.empty()) return;  // an artifact captured in Python
+  const std::vector<module::TrainingMode> found = module::training_modes(modules);
+  const auto mode = [](bool training) { return training ? "training" : "evaluation"; };
+  const auto name = [](const std::string& name) { return name.empty() ? std::string("module argument") : "module '" + name + "'"; };
+  for (std::size_t i = 0; i < std::min(found.size(), captured.module_training.size()); ++i) {
+    const ir::ModuleMode& expected = captured.module_training[i];
+    if (expected.name != found[i].name)
+      refuse(fmt::format("expected {} (as captured), found {}; give the model the captured structure or compile again",
+                         name(expected.name), name(found[i].name)));
+    if (expected.training != found[i].training)
+      refuse(fmt::format("{}: expected {} mode (as captured), found {} mode; call {} on it or compile again", name(expected.name),
+                         mode(expected.training), mode(found[i].training), expected.training ? "train()" : "eval()"));
+  }
+  if (found.size() != captured.module_training.size())
+    refuse(fmt::format("expected {} modules (as captured), found {}; give the model the captured structure or compile again",
+                       captured.module_training.size(), found.size()));
+}
+
+}  // namespace
+
+CheckedModules check_arguments(const ir::Metadata& captured, const detail::CallArguments& call) {
+  check_count(captured, call);
+  check_module_positions(captured, call);
+  check_structure(captured, call.inputs);
+  check_leaves(captured, call.inputs);
+  CheckedModules modules;
+  modules.parameters = module::lift_parameters(call.modules);
+  modules.buffers = module::lift_buffers(call.modules, modules.parameters);
+  check_aliases(captured, modules, call.inputs);
+  check_names("parameter", captured.params, modules.parameters, call.modules);
+  check_names("buffer", captured.buffers, modules.buffers, call.modules);
+  check_tensors("parameter", captured.params, modules.parameters);
+  check_tensors("buffer", captured.buffers, modules.buffers);
+  check_training(captured, call.modules);
+  return modules;
+}
+
+}  // namespace precast::runtime

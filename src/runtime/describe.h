@@ -1,0 +1,28 @@
+#pragma once
+
+#include "ir/program.h"
+#include "precast/pytree.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace precast::runtime {
+
+/// How messages name values, and how the metadata names dtypes ("float32") and devices ("cuda", without index).
+std::string dtype_name(at::ScalarType dtype);
+std::string device_name(const at::Device& device);
+std::string describe(const std::vector<int>& numbers);
+std::string describe(at::IntArrayRef shape);
+std::string describe(const std::vector<std::optional<std::int64_t>>& shape);  ///< "?" for a dynamic dimension.
+std::string describe(c10::Layout layout);
+std::string describe(const TreeSpec& spec);  ///< "(*, [*, *], {'mask': *})"
+std::string describe(const Leaf& leaf);
+std::string describe(const ir::Literal& literal);
+
+/// Equal in type and bit for bit; an undefined tensor is None.
+bool is_same_value(const Leaf& leaf, const ir::Literal& literal);
+
+}  // namespace precast::runtime

@@ -1,0 +1,27 @@
+#pragma once
+
+#include "backends/eager/executor.h"
+#include "ir/program.h"
+#include "precast/step.h"
+
+#include <vector>
+
+namespace precast::runtime {
+
+/// Checks a call against the capture, runs the program op by op, and accumulates its trailing outputs on `.grad`. Thread-safe.
+class ProgramRunner final : public detail::StepRunner {
+ public:
+  /// @throws PrecompileError invalid_artifact  the program does not fit its own metadata, or torch's operators.
+  ProgramRunner(Artifact artifact, ir::Program program);
+
+  std::vector<Leaf> run(const detail::CallArguments& arguments) override;
+  [[nodiscard]] const TreeSpec& result_spec() const override { return metadata_.out_spec; }
+  [[nodiscard]] const Artifact& artifact() const override { return artifact_; }
+
+ private:
+  Artifact artifact_;
+  ir::Metadata metadata_;
+  eager::Executor executor_;
+};
+
+}  // namespace precast::runtime
