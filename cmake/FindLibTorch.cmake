@@ -18,6 +18,8 @@ if(NOT TARGET LibTorch::LibTorch)
   add_library(LibTorch::LibTorch INTERFACE IMPORTED)
   target_include_directories(LibTorch::LibTorch SYSTEM INTERFACE
     ${LibTorch_ROOT_DIR}/include ${LibTorch_ROOT_DIR}/include/torch/csrc/api/include)
+  # The wheel has fmt's headers, newer than the system's and found before them, but not their library.
+  target_compile_definitions(LibTorch::LibTorch INTERFACE FMT_HEADER_ONLY)
   target_link_directories(LibTorch::LibTorch INTERFACE ${LibTorch_ROOT_DIR}/lib)
   # Only some symbols are named directly, but all of torch must be loaded for its operators to register.
   target_link_libraries(LibTorch::LibTorch INTERFACE -Wl,--no-as-needed torch torch_cpu c10 -Wl,--as-needed)
