@@ -1,0 +1,221 @@
+#include "config.h"
+
+#include "error.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+#include <variant>
+
+namespace gpt {
+namespace {
+
+struct Integer {
+  std::int64_t* value;
+  std::int64_t min, max;
+};
+struct Real {
+  double* value;
+  double min, max;
+};
+struct Boolean {
+  bool* value;
+};
+struct Text {
+  std::string* value;
+  std::vector<std::string> choices;  // empty: any
+};
+
+struct Key {
+  std::string name;
+  std::variant<Integer, Real, Boolean, Text> target;
+  bool decides_curve = false;
+};
+
+// Ranges refuse what no machine can hold, so that a slip of the finger is not answered by the allocator.
+std::vector<Key> keys_of(Config& c) {
+  constexpr std::int64_t kMany = 1'000'000'000;
+  return {
+      {"data.path", Text{&c.data.path, {}}},
+      {"data.glob", Text{&c.data.glob, {}}},
+      {"model.layers", Integer{&c.model.layers, 1, 1000}, true},
+      {"model.width", Integer{&c.model.width, 1, 65536}, true},
+      {"model.heads", Integer{&c.model.heads, 1, 65536}, true},
+      {"model.dropout", Real{&c.model.dropout, 0.0, 0.99}, true},
+      {"model.tied", Boolean{&c.model.tied}, true},
+      {"train.steps", Integer{&c.train.steps, 1, kMany}},
+      {"train.batch", Integer{&c.train.batch, 1, 65536}, true},
+      {"train.sequence", Integer{&c.train.sequence, 1, 1'000'000}, true},
+      {"train.accumulate", Integer{&c.train.accumulate, 1, 65536}, true},
+      {"train.seed", Integer{&c.train.seed, 0, kMany}, true},
+      {"train.dtype", Text{&c.train.dtype, {"float32", "bfloat16"}}, true},
+      {"optimizer.lr", Real{&c.optimizer.lr, 0.0, 100.0}, true},
+      {"optimizer.min_lr", Real{&c.optimizer.min_lr, 0.0, 100.0}, true},
+      {"optimizer.beta1", Real{&c.optimizer.beta1, 0.0, 0.999999}, true},
+      {"optimizer.beta2", Real{&c.optimizer.beta2, 0.0, 0.999999}, true},
+      {"optimizer.eps", Real{&c.optimizer.eps, 1e-30, 1.0}, true},
+      {"optimizer.weight_decay", Real{&c.optimizer.weight_decay, 0.0, 100.0}, true},
+      {"optimizer.clip", Real{&c.optimizer.clip, 0.0, 1e30}, true},
+      {"optimizer.warmup", Integer{&c.optimizer.warmup, 0, kMany}, true},
+      {"optimizer.decay_steps", Integer{&c.optimizer.decay_steps, 1, kMany}, true},
+      {"eval.every", Integer{&c.eval.every, 0, kMany}},
+      {"eval.batches", Integer{&c.eval.batches, 1, 1'000'000}},
+      {"checkpoint.path", Text{&c.checkpoint.path, {}}},
+      {"checkpoint.every", Integer{&c.checkpoint.every, 0, kMany}},
+      {"checkpoint.resume", Boolean{&c.checkpoint.resume}},
+      {"deadline.compile", Integer{&c.deadline.compile, 1, 1'000'000}},
+      {"deadline.collective", Integer{&c.deadline.collective, 1, 1'000'000}},
+      {"network.interface", Text{&c.network.interface, {}}},
+      {"backend", Text{&c.backend, {"eager"}}},
+      {"threads", Integer{&c.threads, 0, 4096}},
+  };
+}
+
+[[noreturn]] void refuse(std::string_view key, std::string_view expected, std::string_view found) {
+  throw JobError(fmt::format("config key '{}': expected {}, found {}", key, expected, found));
+}
+
+// A value as the user wrote it, with its type.
+std::string describe(const toml::node& node) {
+  if (const auto* text = node.as_string()) return fmt::format("the string \"{}\"", text->get());
+  if (const auto* number = node.as_integer()) return fmt::format("the integer {}", number->get());
+  if (const auto* number = node.as_floating_point()) return fmt::format("the number {}", number->get());
+  if (const auto* flag = node.as_boolean()) return fmt::format("the boolean {}", flag->get());
+  if (node.is_table()) return "a table";
+  if (node.is_array()) return "an array";
+  return "a date or time";
+}
+
+void assign(const Key& key, const Integer& target, const toml::node& node) {
+  const auto value = node.value_exact<std::int64_t>();
+  if (!value || *value < target.min || *value > target.max)
+    refuse(key.name, fmt::format("an integer from {} to {}", target.min, target.max), describe(node));
+  *target.value = *value;
+}
+
+void assign(const Key& key, const Real& target, const toml::node& node) {
+  const auto value = node.is_number() ? node.value<double>() : std::nullopt;
+  if (!value || !(*value >= target.min && *value <= target.max))
+    refuse(key.name, fmt::format("a number from {} to {}", target.min, target.max), describe(node));
+  *target.value = *value;
+}
+
+void assign(const Key& key, const Boolean& target, const toml::node& node) {
+  const auto value = node.value_exact<bool>();
+  if (!value) refuse(key.name, "true or false", describe(node));
+  *target.value = *value;
+}
+
+void assign(const Key& key, const Text& target, const toml::node& node) {
+  const auto value = node.value_exact<std::string>();
+  const bool known =
+      target.choices.empty() || (value && std::find(target.choices.begin(), target.choices.end(), *value) != target.choices.end());
+  if (!value || !known)
+    refuse(key.name, target.choices.empty() ? "a string" : fmt::format("one of \"{}\"", fmt::join(target.choices, "\", \"")),
+           describe(node));
+  *target.value = *value;
+}
+
+void apply(const std::vector<Key>& keys, const std::string& name, const toml::node& node) {
+  for (const Key& key : keys)
+    if (key.name == name) return std::visit([&](const auto& target) { assign(key, target, node); }, key.target);
+  const bool is_section =
+      std::any_of(keys.begin(), keys.end(), [&](const Key& key) { return key.name.compare(0, name.size() + 1, name + ".") == 0; });
+  const toml::table* section = node.as_table();
+  if (is_section && section == nullptr) refuse(name, "a table of keys", describe(node));
+  if (!is_section) {
+    std::vector<std::string> names;
+    for (const Key& key : keys) names.push_back(key.name);
+    refuse(name, fmt::format("one of {}", fmt::join(names, ", ")), "an unknown key");
+  }
+  for (const auto& [child, value] : *section) apply(keys, fmt::format("{}.{}", name, child.str()), value);
+}
+
+toml::table parse_file(const std::filesystem::path& file) {
+  if (!std::filesystem::is_regular_file(file))
+    throw JobError(fmt::format("config '{}': expected a readable file, found none", file.string()));
+  try {
+    return toml::parse_file(file.string());
+  } catch (const toml::parse_error& error) {
+    throw JobError(fmt::format("config '{}', line {}: expected TOML, found: {}", file.string(), error.source().begin.line,
+                               error.description()));
+  }
+}
+
+// The value as TOML, else as a string. A text that smuggles in further keys ("1\nb = 2") is a string too.
+toml::table parse_override_value(const std::string& text) {
+  try {
+    toml::table table = toml::parse("value = " + text);
+    if (table.size() == 1) return table;
+  } catch (const toml::parse_error&) {  // then it is a string
+  }
+  return toml::table{{"value", text}};
+}
+
+void apply_override(const std::vector<Key>& keys, const std::string& override_text) {
+  const std::size_t equals = override_text.find('=');
+  if (equals == std::string::npos || equals == 0)
+    throw JobError(fmt::format("--set: expected key=value, found '{}'", override_text));
+  const toml::table value = parse_override_value(override_text.substr(equals + 1));
+  apply(keys, override_text.substr(0, equals), *value.get("value"));
+}
+
+std::string expand_environment(const std::string& text) {
+  std::string out;
+  std::size_t at = 0;
+  for (std::size_t open; (open = text.find("${", at)) != std::string::npos;) {
+    const std::size_t close = text.find('}', open);
+    if (close == std::string::npos) refuse("data.path", "'}' after '${'", fmt::format("\"{}\"", text));
+    const std::string name = text.substr(open + 2, close - open - 2);
+    const char* value = std::getenv(name.c_str());
+    if (value == nullptr || *value == '\0')
+      refuse("data.path",
+             fmt::format("environment variable {} to be set (launcher/train sets PRECAST_TORCH), or another folder", name),
+             fmt::format("{} unset", name));
+    out += text.substr(at, open - at) + value;
+    at = close + 1;
+  }
+  return out + text.substr(at);
+}
+
+void check_combinations(const Config& c) {
+  if (c.model.width % c.model.heads != 0)
+    refuse("model.width", fmt::format("a multiple of model.heads = {}", c.model.heads), fmt::format("{}", c.model.width));
+  if (c.optimizer.min_lr > c.optimizer.lr)
+    refuse("optimizer.min_lr", fmt::format("at most optimizer.lr = {}", c.optimizer.lr), fmt::format("{}", c.optimizer.min_lr));
+  if (c.optimizer.decay_steps < c.optimizer.warmup)
+    refuse("optimizer.decay_steps", fmt::format("at least optimizer.warmup = {}", c.optimizer.warmup),
+           fmt::format("{}", c.optimizer.decay_steps));
+  if (c.data.glob.empty()) refuse("data.glob", "a pattern such as \"**/*.py\"", "an empty string");
+  if (c.checkpoint.path.empty() && c.checkpoint.every > 0)
+    refuse("checkpoint.path", "a folder, as checkpoint.every is set", "an empty string");
+  if (c.checkpoint.path.empty() && c.checkpoint.resume)
+    refuse("checkpoint.path", "a folder, as checkpoint.resume is true", "an empty string");
+}
+
+}  // namespace
+
+Config read_config(const std::filesystem::path& file, const std::vector<std::string>& overrides) {
+  Config config;
+  const std::vector<Key> keys = keys_of(config);
+  for (const auto& [name, value] : parse_file(file)) apply(keys, std::string(name.str()), value);
+  for (const std::string& override_text : overrides) apply_override(keys, override_text);
+  check_combinations(config);
+  config.data.path = expand_environment(config.data.path);
+  return config;
+}
+
+std::map<std::string, std::string> curve_settings(const Config& config) {
+  Config copy = config;
+  std::map<std::string, std::string> out;
+  for (const Key& key : keys_of(copy))
+    if (key.decides_curve)
+      out[key.name] = std::visit([](const auto& target) { return fmt::format("{}", *target.value); }, key.target);
+  return out;
+}
+
+}  // namespace gpt
