@@ -22,7 +22,7 @@ void visit_modules(const torch::nn::Module& module, const std::string& name, con
 template <class Visit>
 void visit_modules(const Modules& modules, const Visit& visit) {
   for (std::size_t i = 0; i < modules.size(); ++i)
-    visit_modules(*modules[i].module, modules.size() > 1 ? "m" + std::to_string(i) : "", visit);
+    visit_modules(*modules[i].module, modules.size() > 1 ? fmt::format("m{}", i) : std::string(), visit);
 }
 
 /// Visits parameters (or buffers) under every name they have.

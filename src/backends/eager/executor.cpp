@@ -18,19 +18,21 @@ namespace {
 
 using c10::IValue;
 
-/// No graph, no autocast and no inference tensors inside, whatever the caller has on; its state is back afterwards.
-class BelowAutograd {
- public:
-  BelowAutograd() {
-    if (c10::InferenceMode::is_enabled()) no_inference_.emplace(false);
-    below_autograd_.emplace();
+/// Results under a caller's inference mode are ordinary tensors all the same: they may become gradients.
+struct LeaveInferenceMode {
+  LeaveInferenceMode() {
+    if (c10::InferenceMode::is_enabled()) guard.emplace(false);
   }
+  std::optional<c10::InferenceMode> guard;
+};
 
- private:
-  std::optional<c10::InferenceMode> no_inference_;
-  c10::AutoGradMode no_grad_{false};
-  std::optional<at::AutoDispatchBelowADInplaceOrView> below_autograd_;
-  c10::impl::ExcludeDispatchKeyGuard no_autocast_{c10::autocast_dispatch_keyset};
+/// No graph and no autocast inside, whatever the caller has on; its state is back afterwards. Each guard restores the whole state
+/// it found, so they must be undone in the order of these members.
+struct BelowAutograd {
+  LeaveInferenceMode no_inference;
+  c10::AutoGradMode no_grad{false};
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
 };
 
 /// Inputs that the program may write into or return, for the length of one run.
