@@ -1,1 +1,249 @@
-// (to be written)
+#include "capture/capture.h"
+
+#include "capture/operands.h"
+#include "capture/recorder.h"
+#include "capture/undo.h"
+#include "module/lift.h"
+#include "precast/error.h"
+
+#include <ATen/Context.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/AutogradState.h>
+#include <c10/core/InferenceMode.h>
+#include <fmt/format.h>
+#include <fmt/ostream.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace precast::capture {
+namespace {
+
+[[noreturn]] void refuse(const std::string& text) {
+  throw PrecompileError(ErrorCode::refused_capture, text);
+}
+
+std::string device_name(const at::Tensor& tensor) {
+  return c10::DeviceTypeName(tensor.device().type(), /*lower_case=*/true);
+}
+
+void check_layout(const at::Tensor& tensor, const std::string& what) {
+  if (tensor.is_nested() || tensor.layout() != at::kStrided || tensor.is_quantized())
+    refuse(fmt::format("{} has layout {}{}; only dense strided tensors can be captured: convert it before the step", what,
+                       tensor.is_nested()      ? "nested "
+                       : tensor.is_quantized() ? "quantized "
+                                               : "",
+                       fmt::streamed(tensor.layout())));
+  if (tensor.is_inference())
+    refuse(fmt::format(
+        "{} was made under InferenceMode, so no backward can be captured through it; make it outside of InferenceMode", what));
+}
+
+/// A tensor among the flat inputs of the program.
+struct TensorInput {
+  at::Tensor tensor;
+  int flat_index;
+};
+
+/// The flat inputs of one capture, and what the metadata says of them.
+class Inputs {
+ public:
+  Inputs(const detail::CallArguments& arguments, Recorder& recorder, ir::Metadata& metadata)
+      : recorder_(recorder), metadata_(metadata) {
+    parameters_ = module::lift_parameters(arguments.modules);
+    buffers_ = module::lift_buffers(arguments.modules, parameters_);
+    for (const module::LiftedTensor& parameter : parameters_)
+      add_lifted(parameter, "parameter", InputKind::parameter, metadata.params);
+    for (const module::LiftedTensor& buffer : buffers_) add_lifted(buffer, "buffer", InputKind::buffer, metadata.buffers);
+    for (std::size_t i = 0; i < arguments.inputs.leaves.size(); ++i)
+      add_leaf(arguments.inputs.leaves[i], arguments.inputs.paths[i]);
+    metadata.input_aliases = aliases();
+  }
+
+  [[nodiscard]] const std::vector<module::LiftedTensor>& parameters() const { return parameters_; }
+  [[nodiscard]] const std::vector<module::LiftedTensor>& buffers() const { return buffers_; }
+  [[nodiscard]] const std::vector<TensorInput>& tensors() const { return tensors_; }
+  [[nodiscard]] int first_leaf() const { return static_cast<int>(parameters_.size() + buffers_.size()); }
+
+ private:
+  void add_lifted(const module::LiftedTensor& lifted, const char* what, InputKind kind, std::vector<ir::TensorMeta>& metas) {
+    check_layout(lifted.tensor, fmt::format("{} '{}'", what, lifted.name));
+    metas.push_back(
+        {lifted.name, lifted.tensor.sizes().vec(), dtype_name(lifted.tensor.scalar_type()), device_name(lifted.tensor)});
+    tensors_.push_back({lifted.tensor, next_++});
+    recorder_.add_tensor_input(lifted.tensor, lifted.name, lifted.name, kind);
+  }
+
+  void add_leaf(const Leaf& leaf, const std::string& path) {
+    ir::InputMeta meta;
+    meta.path = path;
+    const std::string wanted = path.starts_with("argument ") ? "arg" + path.substr(9) : path;
+    if (const auto* tensor = std::get_if<at::Tensor>(&leaf); tensor != nullptr && tensor->defined()) {
+      check_layout(*tensor, fmt::format("input leaf {} ({})", metadata_.inputs.size(), path));
+      meta.shape.emplace(tensor->sizes().begin(), tensor->sizes().end());
+      meta.dtype = dtype_name(tensor->scalar_type());
+      meta.device = device_name(*tensor);
+      tensors_.push_back({*tensor, next_});
+      recorder_.add_tensor_input(*tensor, wanted, path, InputKind::user);
+    } else if (const auto* generator = std::get_if<at::Generator>(&leaf)) {
+      meta.is_generator = true;
+      recorder_.add_generator_input(*generator, wanted);
+    } else {
+      meta.value = plain_literal(leaf);
+      recorder_.add_plain_input(wanted);
+    }
+    ++next_;
+    metadata_.inputs.push_back(std::move(meta));
+  }
+
+  static ir::Literal plain_literal(const Leaf& leaf) {
+    if (const auto* value = std::get_if<bool>(&leaf)) return {*value};
+    if (const auto* value = std::get_if<std::int64_t>(&leaf)) return {*value};
+    if (const auto* value = std::get_if<double>(&leaf)) return {*value};
+    if (const auto* value = std::get_if<std::string>(&leaf)) return {*value};
+    return {ir::None{}};
+  }
+
+  /// Inputs that look at the same memory in the same way have one name in the program, so that they must be one at run time too.
+  [[nodiscard]] std::vector<std::pair<int, int>> aliases() const {
+    std::map<Window, int> first;
+    std::vector<std::pair<int, int>> pairs;
+    for (const TensorInput& input : tensors_) {
+      if (!input.tensor.has_storage() || input.tensor.numel() == 0) continue;
+      const auto [entry, is_new] = first.try_emplace(window_of(input.tensor), input.flat_index);
+      if (!is_new) pairs.emplace_back(entry->second, input.flat_index);
+    }
+    return pairs;
+  }
+
+  Recorder& recorder_;
+  ir::Metadata& metadata_;
+  std::vector<module::LiftedTensor> parameters_;
+  std::vector<module::LiftedTensor> buffers_;
+  std::vector<TensorInput> tensors_;
+  int next_ = 0;
+};
+
+void save_random_states(Undo& undo, const Inputs& inputs) {
+  std::vector<at::Device> devices = {at::Device(at::kCPU)};
+  for (const TensorInput& input : inputs.tensors())
+    if (std::ranges::find(devices, input.tensor.device()) == devices.end()) devices.push_back(input.tensor.device());
+  for (const at::Device device : devices) undo.save_random_state(at::globalContext().defaultGenerator(device));
+}
+
+/// fn under the recorder, with gradients recorded and everything the caller had switched on left as it was.
+Flat run_recorded(const std::function<Flat()>& fn, Recorder& recorder) {
+  const at::AutoGradMode grad_mode(true);
+  struct SingleThreadedBackward {
+    bool before = c10::AutogradState::get_tls_state().get_multithreading_enabled();
+    SingleThreadedBackward() { c10::AutogradState::get_tls_state().set_multithreading_enabled(false); }
+    ~SingleThreadedBackward() { c10::AutogradState::get_tls_state().set_multithreading_enabled(before); }
+  } const single_threaded;
+  struct FreshAutocastCache {  // a weight cast before the capture would be an unknown tensor, one cast during it a stale one
+                               // afterwards
+    FreshAutocastCache() { at::autocast::clear_cache(); }
+    ~FreshAutocastCache() { at::autocast::clear_cache(); }
+  } const fresh_cache;
+  try {
+    const CaptureScope scope(recorder);
+    Flat result = fn();
+    recorder.rethrow_refusal();
+    return result;
+  } catch (const c10::Error& error) {
+    recorder.rethrow_refusal();
+    const std::string text = error.what_without_backtrace();
+    const std::size_t mark = text.find(kHostReadMark);
+    if (mark == std::string::npos) throw;
+    refuse(text.substr(mark + kHostReadMark.size()));
+  } catch (
+      ...) {  // not swallowed: a refusal that fn wrapped into an exception of its own comes out as the refusal, all else passes
+    recorder.rethrow_refusal();
+    throw;
+  }
+}
+
+ir::Operand result_operand(const Leaf& leaf, const std::string& path, const Recorder& recorder) {
+  const std::string what = fmt::format("the result{}", path);
+  if (const auto* tensor = std::get_if<at::Tensor>(&leaf)) return recorder.output_operand(*tensor, what);
+  if (std::holds_alternative<at::Generator>(leaf)) refuse(what + " is a generator; return tensors and plain values only");
+  return std::visit(
+      [](const auto& value) -> ir::Operand {
+        using T = std::remove_cvref_t<decltype(value)>;
+        if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, std::string>)
+          return {value};
+        else
+          return {ir::None{}};
+      },
+      leaf);
+}
+
+/// The gradients that fn left, as outputs of the program. Reads `.grad`, which held nothing before.
+void add_gradients(const Inputs& inputs, const detail::CallArguments& arguments, const Options& options, const Recorder& recorder,
+                   std::vector<ir::Operand>& outputs, ir::Metadata& metadata) {
+  for (std::size_t i = 0; i < inputs.parameters().size(); ++i) {
+    const at::Tensor& gradient = inputs.parameters()[i].tensor.grad();
+    if (!gradient.defined()) continue;
+    metadata.grad_param_indices.push_back(static_cast<int>(i));
+    outputs.push_back({recorder.value_of(gradient, fmt::format("the gradient of parameter '{}'", inputs.parameters()[i].name))});
+  }
+  for (const module::LiftedTensor& buffer : inputs.buffers())
+    if (buffer.tensor.grad().defined())
+      refuse(fmt::format("buffer '{}' got a gradient; register it as a parameter, or let it not require grad", buffer.name));
+  for (std::size_t i = 0; i < arguments.inputs.leaves.size(); ++i) {
+    const auto* tensor = std::get_if<at::Tensor>(&arguments.inputs.leaves[i]);
+    if (tensor == nullptr || !tensor->defined() || !tensor->is_leaf() || !tensor->grad().defined()) continue;
+    const bool is_lifted = std::ranges::any_of(metadata.input_aliases, [&](const std::pair<int, int>& pair) {
+      return pair.second == inputs.first_leaf() + static_cast<int>(i);
+    });
+    if (is_lifted) continue;  // a parameter passed as an input too: its gradient is the parameter's
+    if (!options.input_gradients)
+      refuse(fmt::format(
+          "input leaf {} ({}) requires grad and got a gradient; pass it without requires_grad, or set Options::input_gradients", i,
+          arguments.inputs.paths[i]));
+    metadata.grad_input_indices.push_back(static_cast<int>(i));
+    outputs.push_back({recorder.value_of(tensor->grad(), fmt::format("the gradient of input leaf {}", i))});
+  }
+}
+
+ir::Metadata describe(const detail::CallArguments& arguments, const Options& options) {
+  ir::Metadata metadata;
+  metadata.backend = options.backend;
+  metadata.num_positional_args = arguments.n_positional;
+  for (const detail::ModuleArgument& argument : arguments.modules) metadata.module_positions.push_back(argument.position);
+  if (arguments.inputs.unwritable_type.empty()) metadata.in_spec = arguments.inputs.spec;
+  for (const module::TrainingMode& mode : module::training_modes(arguments.modules))
+    metadata.module_training.push_back({mode.name, mode.training});
+  return metadata;
+}
+
+}  // namespace
+
+ir::Program capture(const detail::CallArguments& arguments, const std::function<Flat()>& fn, const Options& options,
+                    const Groups& groups) {
+  if (c10::InferenceMode::is_enabled())
+    refuse("InferenceMode is on, under which composite ops are not taken apart and no backward exists; capture outside of it");
+  ir::Metadata metadata = describe(arguments, options);
+  Undo undo;
+  Recorder recorder(groups, undo);
+  const Inputs inputs(arguments, recorder, metadata);
+  for (const TensorInput& input : inputs.tensors())
+    if (input.tensor.is_leaf()) undo.set_gradient_aside(input.tensor);
+  save_random_states(undo, inputs);
+
+  const Flat result = run_recorded(fn, recorder);
+  if (!result.unwritable_type.empty())
+    refuse(fmt::format("fn returns a {}, whose structure cannot be written as text; return its fields instead",
+                       result.unwritable_type));
+  metadata.out_spec = result.spec;
+  std::vector<ir::Operand> outputs;
+  for (std::size_t i = 0; i < result.leaves.size(); ++i)
+    outputs.push_back(result_operand(result.leaves[i], result.paths[i], recorder));
+  add_gradients(inputs, arguments, options, recorder, outputs, metadata);
+  return make_program(recorder.take_trace(), std::move(outputs), std::move(metadata));
+}
+
+}  // namespace precast::capture

@@ -1,0 +1,44 @@
+#pragma once
+
+#include "ir/program.h"
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/core/TensorImpl.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <map>
+#include <optional>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+namespace precast::capture {
+
+/// What a tensor looks at. Two tensors with equal windows are interchangeable in a program that runs without autograd.
+using Window =
+    std::tuple<const c10::StorageImpl*, std::int64_t, std::vector<std::int64_t>, std::vector<std::int64_t>, int, bool, bool>;
+
+Window window_of(const at::Tensor& tensor);
+
+/// Which value of the program a tensor is. A value is known by the address of its TensorImpl and, when that fails, by its window:
+/// autograd hands saved tensors back as new TensorImpls over the same storage, and C++ factories re-wrap their result.
+///
+/// Only weak references are kept: they pin the addresses, so that none is used again, and let the memory of a value go when the
+/// step itself lets it go.
+class Identity {
+ public:
+  void bind(const at::Tensor& tensor, ir::ValueId value);
+  [[nodiscard]] std::optional<ir::ValueId> find(const at::Tensor& tensor) const;
+
+ private:
+  using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+  using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
+
+  std::unordered_map<const c10::TensorImpl*, ir::ValueId> impls_;
+  std::map<Window, ir::ValueId> windows_;
+  std::vector<WeakTensor> pinned_impls_;
+  std::unordered_map<const c10::StorageImpl*, WeakStorage> pinned_storages_;
+};
+
+}  // namespace precast::capture

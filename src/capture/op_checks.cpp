@@ -1,0 +1,84 @@
+#include "capture/op_checks.h"
+
+#include "precast/error.h"
+
+#include <ATen/core/enum_tag.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+namespace precast::capture {
+namespace {
+
+[[noreturn]] void refuse(const c10::FunctionSchema& schema, std::string_view why) {
+  throw PrecompileError(ErrorCode::refused_capture, fmt::format("{} {}", op_name(schema), why));
+}
+
+bool writes(const c10::Argument& argument) {
+  const c10::AliasInfo* info = argument.alias_info();
+  if (info == nullptr) return false;
+  return info->isWrite() || std::ranges::any_of(info->containedTypes(), [](const c10::AliasInfo& item) { return item.isWrite(); });
+}
+
+bool is_assertion(const c10::FunctionSchema& schema) {
+  return schema.name().find("_assert") != std::string::npos;
+}
+
+/// torch::tensor({a, b}) allocates with the Autograd keys alone switched off, which no user call and no autograd kernel does.
+bool is_tensor_literal(const c10::FunctionSchema& schema) {
+  if (schema.name() != "aten::empty" && schema.name() != "aten::scalar_tensor") return false;
+  const c10::DispatchKeySet excluded = c10::impl::tls_local_dispatch_key_set().excluded_;
+  return excluded.has(c10::DispatchKey::AutogradCPU) && !excluded.has(c10::DispatchKey::ADInplaceOrView);
+}
+
+}  // namespace
+
+std::string op_name(const c10::FunctionSchema& schema) {
+  return schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name();
+}
+
+void check_op(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
+  const c10::FunctionSchema& schema = op.schema();
+  if (op.hasTag(at::Tag::data_dependent_output))
+    refuse(schema,
+           "reads the value of a tensor, which would be frozen into the program (item, a conversion to bool, printing); return the "
+           "tensor "
+           "and read it after the step");
+  if (op.hasTag(at::Tag::dynamic_output_shape))
+    refuse(schema, "gives a shape that depends on values, which a captured program cannot have; use a masked form (where) instead");
+  if (is_tensor_literal(schema))
+    refuse(schema, "builds a tensor literal inside the step; build it outside and pass it as an argument");
+  if (schema.returns().empty() && !is_assertion(schema) && written_arguments(schema, arguments).empty())
+    refuse(schema, "has an effect outside its tensors, which a captured program would not repeat; call it outside the step");
+}
+
+bool must_stay(const c10::OperatorHandle& op) {
+  return op.hasTag(at::Tag::nondeterministic_seeded) || is_assertion(op.schema());
+}
+
+bool is_uninitialized_factory(const c10::FunctionSchema& schema) {
+  const std::string_view name = schema.name();
+  return (name.starts_with("aten::empty") || name.starts_with("aten::new_empty")) && schema.returns().size() == 1;
+}
+
+bool reads_shapes_only(const c10::FunctionSchema& schema) {
+  const std::string_view name = schema.name();
+  return name.ends_with("_like") || name.starts_with("aten::new_");
+}
+
+std::vector<std::size_t> written_arguments(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments) {
+  std::vector<std::size_t> written;
+  for (std::size_t i = 0; i < schema.arguments().size(); ++i)
+    if (writes(schema.arguments()[i])) written.push_back(i);
+  const auto training = schema.argumentIndexWithName("training");
+  if (schema.name().find("batch_norm") != std::string::npos && training && arguments[*training].isBool() &&
+      arguments[*training].toBool()) {
+    for (const char* statistic : {"running_mean", "running_var"})
+      if (const auto index = schema.argumentIndexWithName(statistic)) written.push_back(*index);
+  }
+  return written;
+}
+
+}  // namespace precast::capture

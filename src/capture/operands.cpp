@@ -1,0 +1,139 @@
+#include "capture/operands.h"
+
+#include "precast/error.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/jit_type.h>
+#include <c10/core/Device.h>
+#include <c10/core/Layout.h>
+#include <c10/core/MemoryFormat.h>
+#include <c10/core/ScalarType.h>
+#include <c10/core/ScalarTypeToTypeMeta.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <string_view>
+#include <utility>
+
+namespace precast::capture {
+namespace {
+
+struct DtypeRow {
+  at::ScalarType type;
+  std::string_view name;
+  std::string_view note;
+};
+
+constexpr std::array kDtypes = {
+    DtypeRow{at::kByte, "uint8", "u8"},
+    DtypeRow{at::kChar, "int8", "i8"},
+    DtypeRow{at::kShort, "int16", "i16"},
+    DtypeRow{at::kInt, "int32", "i32"},
+    DtypeRow{at::kLong, "int64", "i64"},
+    DtypeRow{at::kUInt16, "uint16", "u16"},
+    DtypeRow{at::kUInt32, "uint32", "u32"},
+    DtypeRow{at::kUInt64, "uint64", "u64"},
+    DtypeRow{at::kHalf, "float16", "f16"},
+    DtypeRow{at::kBFloat16, "bfloat16", "bf16"},
+    DtypeRow{at::kFloat, "float32", "f32"},
+    DtypeRow{at::kDouble, "float64", "f64"},
+    DtypeRow{at::kBool, "bool", "b8"},
+    DtypeRow{at::kComplexHalf, "complex32", "c32"},
+    DtypeRow{at::kComplexFloat, "complex64", "c64"},
+    DtypeRow{at::kComplexDouble, "complex128", "c128"},
+    DtypeRow{at::kFloat8_e5m2, "float8_e5m2", "f8e5m2"},
+    DtypeRow{at::kFloat8_e4m3fn, "float8_e4m3fn", "f8e4m3fn"},
+};
+
+const DtypeRow& dtype_row(at::ScalarType type) {
+  for (const DtypeRow& row : kDtypes)
+    if (row.type == type) return row;
+  throw PrecompileError(ErrorCode::refused_capture, fmt::format("dtype {} cannot be written into a program", c10::toString(type)));
+}
+
+std::string layout_name(at::Layout layout) {
+  if (layout == at::kStrided) return "strided";
+  throw PrecompileError(ErrorCode::refused_capture, "only strided tensors can be captured; convert the others before the step");
+}
+
+std::string memory_format_name(at::MemoryFormat format) {
+  switch (format) {
+    case at::MemoryFormat::Contiguous: return "contiguous_format";
+    case at::MemoryFormat::Preserve: return "preserve_format";
+    case at::MemoryFormat::ChannelsLast: return "channels_last";
+    case at::MemoryFormat::ChannelsLast3d: return "channels_last_3d";
+    default: throw PrecompileError(ErrorCode::internal, "unknown memory format");
+  }
+}
+
+/// A dtype, layout or memory format lies on the stack as an int; only the argument's real type tells which it is.
+ir::Operand integer_operand(std::int64_t value, const c10::Type& type) {
+  switch (type.kind()) {
+    case c10::TypeKind::ScalarTypeType: return {ir::Dtype{dtype_name(static_cast<at::ScalarType>(value))}};
+    case c10::TypeKind::LayoutType: return {ir::Layout{layout_name(static_cast<at::Layout>(value))}};
+    case c10::TypeKind::MemoryFormatType: return {ir::MemoryFormat{memory_format_name(static_cast<at::MemoryFormat>(value))}};
+    default: return {value};
+  }
+}
+
+ir::Operand operand(const c10::IValue& value, const c10::Type& type, const Resolver& resolver) {
+  if (type.kind() == c10::TypeKind::OptionalType && !value.isNone())
+    return operand(value, *type.expectRef<c10::OptionalType>().getElementType(), resolver);
+  if (value.isNone()) return {ir::None{}};
+  if (value.isTensor()) return value.toTensor().defined() ? resolver.tensor(value.toTensor()) : ir::Operand{ir::None{}};
+  if (value.isBool()) return {value.toBool()};
+  if (value.isInt()) return integer_operand(value.toInt(), type);
+  if (value.isSymInt()) return {value.toSymInt().guard_int(__FILE__, __LINE__)};
+  if (value.isDouble()) return {value.toDouble()};
+  if (value.isString()) return {value.toStringRef()};
+  if (value.isDevice()) return {ir::Device{c10::DeviceTypeName(value.toDevice().type(), /*lower_case=*/true)}};
+  if (value.isGenerator()) return resolver.generator(value.toGenerator());
+  if (value.isList()) {
+    // Any[] and its like have no element type of their own worth asking.
+    const c10::TypePtr element =
+        type.kind() == c10::TypeKind::ListType ? type.expectRef<c10::ListType>().getElementType() : nullptr;
+    ir::Operand::List list;
+    for (const c10::IValue& item : value.toListRef()) list.push_back(operand(item, element ? *element : type, resolver));
+    return {std::move(list)};
+  }
+  throw PrecompileError(ErrorCode::refused_capture,
+                        fmt::format("an argument of kind {} cannot be written into a program", value.tagKind()));
+}
+
+bool is_default(const c10::Argument& argument, const c10::IValue& value) {
+  if (!argument.default_value()) return false;
+  const c10::IValue& expected = *argument.default_value();
+  if (value.isTensor() || expected.isTensor()) return value.isTensor() && !value.toTensor().defined() && expected.isNone();
+  if (value.isNone() || expected.isNone()) return value.isNone() && expected.isNone();
+  // An equal number of another kind (1 for 1.0) would be read back as that other kind.
+  return value.tagKind() == expected.tagKind() && !value.isGenerator() && value == expected;
+}
+
+}  // namespace
+
+std::string dtype_name(at::ScalarType type) {
+  return std::string(dtype_row(type).name);
+}
+
+std::string shape_note(const at::Tensor& tensor) {
+  return fmt::format("{}[{}]", dtype_row(tensor.scalar_type()).note, fmt::join(tensor.sizes(), ", "));
+}
+
+void write_arguments(ir::Call& call, const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments,
+                     const Resolver& resolver) {
+  std::size_t n_positional = 0;
+  for (std::size_t i = 0; i < arguments.size(); ++i)
+    if (!schema.arguments()[i].kwarg_only() && !is_default(schema.arguments()[i], arguments[i])) n_positional = i + 1;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const c10::Argument& argument = schema.arguments()[i];
+    if (argument.kwarg_only() ? is_default(argument, arguments[i]) : i >= n_positional) continue;
+    ir::Operand written = operand(arguments[i], *argument.real_type(), resolver);
+    if (argument.kwarg_only())
+      call.keywords.emplace_back(argument.name(), std::move(written));
+    else
+      call.arguments.push_back(std::move(written));
+  }
+}
+
+}  // namespace precast::capture

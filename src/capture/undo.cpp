@@ -1,0 +1,42 @@
+#include "capture/undo.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <mutex>
+#include <utility>
+
+namespace precast::capture {
+
+Undo::~Undo() {
+  const at::NoGradGuard no_grad;
+  // Inside the fn of another capture this is no step of that one.
+  const c10::impl::ExcludeDispatchKeyGuard unrecorded(c10::DispatchKey::Fake);
+  for (auto& [storage, bytes] : storages_) bytes.live.copy_(bytes.copy);
+  for (Gradient& gradient : gradients_) gradient.owner.mutable_grad() = std::move(gradient.gradient);
+  for (Random& random : random_) {
+    const std::lock_guard lock(random.generator.mutex());
+    random.generator.set_state(random.state);
+  }
+}
+
+void Undo::set_gradient_aside(const at::Tensor& tensor) {
+  gradients_.push_back({tensor, std::exchange(tensor.mutable_grad(), at::Tensor())});
+}
+
+void Undo::save_random_state(at::Generator generator) {
+  const std::lock_guard lock(generator.mutex());
+  at::Tensor state = generator.get_state();
+  random_.push_back({generator, std::move(state)});
+}
+
+void Undo::save_storage(const at::Tensor& tensor) {
+  const c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+  if (storages_.contains(storage)) return;
+  at::Tensor live = at::empty({0}, tensor.options().dtype(at::kByte).requires_grad(false)).set_(tensor.storage());
+  at::Tensor copy = live.clone();
+  storages_.emplace(storage, Bytes{std::move(live), std::move(copy)});
+}
+
+}  // namespace precast::capture
