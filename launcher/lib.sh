@@ -121,5 +121,5 @@ configure() { in_build_folder "$1" configure_where_needed "$1"; }
 # build PRESET [TARGET...]: configures where needed and builds into build/PRESET.
 build() {
   configure "$1"
-  in_build_folder "$1" ninja -C "$precast_root/build/$1" -j "$(build_jobs)" "${@:2}" >&2
+  (cd "$precast_root/build/$1" && in_build_folder "$1" ninja -j "$(build_jobs)" "${@:2}") >&2 || exit
 }
