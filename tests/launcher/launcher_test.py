@@ -2,10 +2,12 @@
 
 import os
 import pathlib
+import re
 import subprocess
 import tempfile
 import textwrap
 import threading
+import tomllib
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -158,6 +160,17 @@ class Setup(unittest.TestCase):
         self.assertEqual(result.returncode, 2, result)
         self.assertEqual(result.stderr,
                          "setup: neither XDG_CACHE_HOME nor HOME is set: set one to a folder with 6 GB of space\n")
+
+
+class DefaultConfig(unittest.TestCase):
+    def test_it_holds_every_key_of_the_job_and_no_other(self):
+        with open(ROOT / "configs/gpt.toml", "rb") as file:
+            config = tomllib.load(file)
+        written = set()
+        for name, value in config.items():
+            written |= {f"{name}.{key}" for key in value} if isinstance(value, dict) else {name}
+        known = set(re.findall(r'^ *\{"([a-z0-9_.]+)", ', (ROOT / "examples/gpt/config.cpp").read_text(), re.MULTILINE))
+        self.assertEqual(written, known)
 
 
 if __name__ == "__main__":
