@@ -151,6 +151,7 @@ std::vector<std::byte> pack_checkpoint(const Identity& identity, const torch::nn
                  {"ranks", generators.size()},
                  {"generator_bytes", generators.front().numel()},
                  {"step", curve.step()},
+                 {"optimizer_step", state_of(optimizer, model.parameters().front()).step()},
                  {"n_eval_losses", curve.eval_losses.size()},
                  {"tensors", json::array()}};
   std::vector<std::byte> data;
@@ -180,7 +181,8 @@ Resumed unpack_checkpoint(std::span<const std::byte> bytes, const Identity& iden
     check_identity(parts.header.at("identity"), identity);
     const auto n_ranks = parts.header.at("ranks").get<std::int64_t>(), step = parts.header.at("step").get<std::int64_t>(),
                n_evals = parts.header.at("n_eval_losses").get<std::int64_t>(),
-               generator_bytes = parts.header.at("generator_bytes").get<std::int64_t>();
+               generator_bytes = parts.header.at("generator_bytes").get<std::int64_t>(),
+               optimizer_step = parts.header.at("optimizer_step").get<std::int64_t>();
     const auto limit = static_cast<std::int64_t>(parts.data.size());  // no count can be larger than the bytes there are
     if (std::min({n_ranks - rank - 1, step, n_evals, generator_bytes}) < 0 ||
         std::max({n_ranks, step, n_evals, generator_bytes}) > limit)
@@ -194,7 +196,7 @@ Resumed unpack_checkpoint(std::span<const std::byte> bytes, const Identity& iden
     const std::vector<Tensor> stored = read_tensors(parts, expected);
     const torch::NoGradGuard no_grad;
     for (std::size_t i = 0; i < n_training; ++i) expected[i].second.copy_(stored[i]);
-    for (const Tensor& parameter : model.parameters()) state_of(optimizer, parameter).step(step);
+    for (const Tensor& parameter : model.parameters()) state_of(optimizer, parameter).step(optimizer_step);
     return {{values_of(stored[stored.size() - 2]), values_of(stored.back())}, stored[n_training + static_cast<std::size_t>(rank)]};
   } catch (const json::exception& error) {  // a header that is JSON, and not ours
     damaged("the header of this format", error.what());

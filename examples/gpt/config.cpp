@@ -81,7 +81,7 @@ std::vector<Key> keys_of(Config& c) {
 
 // A value as the user wrote it, with its type.
 std::string describe(const toml::node& node) {
-  if (const auto* text = node.as_string()) return fmt::format("the string \"{}\"", text->get());
+  if (const auto* text = node.as_string()) return fmt::format("the string {:?}", text->get());
   if (const auto* number = node.as_integer()) return fmt::format("the integer {}", number->get());
   if (const auto* number = node.as_floating_point()) return fmt::format("the number {}", number->get());
   if (const auto* flag = node.as_boolean()) return fmt::format("the boolean {}", flag->get());
@@ -120,6 +120,17 @@ void assign(const Key& key, const Text& target, const toml::node& node) {
   *target.value = *value;
 }
 
+/// Names the keys of the same section, or where there is no such section all.
+[[noreturn]] void refuse_unknown(const std::vector<Key>& keys, const std::string& name) {
+  const std::string section = name.substr(0, name.find('.')) + ".";
+  std::vector<std::string> all, near;
+  for (const Key& key : keys) {
+    all.push_back(key.name);
+    if (key.name.starts_with(section)) near.push_back(key.name);
+  }
+  refuse(name, fmt::format("one of {}", fmt::join(near.empty() ? all : near, ", ")), "an unknown key");
+}
+
 void apply(const std::vector<Key>& keys, const std::string& name, const toml::node& node) {
   for (const Key& key : keys)
     if (key.name == name) return std::visit([&](const auto& target) { assign(key, target, node); }, key.target);
@@ -127,11 +138,7 @@ void apply(const std::vector<Key>& keys, const std::string& name, const toml::no
       std::any_of(keys.begin(), keys.end(), [&](const Key& key) { return key.name.compare(0, name.size() + 1, name + ".") == 0; });
   const toml::table* section = node.as_table();
   if (is_section && section == nullptr) refuse(name, "a table of keys", describe(node));
-  if (!is_section) {
-    std::vector<std::string> names;
-    for (const Key& key : keys) names.push_back(key.name);
-    refuse(name, fmt::format("one of {}", fmt::join(names, ", ")), "an unknown key");
-  }
+  if (!is_section) refuse_unknown(keys, name);
   for (const auto& [child, value] : *section) apply(keys, fmt::format("{}.{}", name, child.str()), value);
 }
 

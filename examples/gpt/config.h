@@ -20,16 +20,16 @@ struct Config {
     bool tied = true;
   } model;
   struct Train {
-    std::int64_t steps = 600, batch = 8, sequence = 128, accumulate = 1, seed = 1;
+    std::int64_t steps = 1200, batch = 8, sequence = 128, accumulate = 1, seed = 1;
     std::string dtype = "float32";
   } train;
   struct Optimizer {
-    double lr = 3e-3, min_lr = 3e-4;
+    double lr = 4e-3, min_lr = 2e-4;
     double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, clip = 1.0;
-    std::int64_t warmup = 50, decay_steps = 600;
+    std::int64_t warmup = 50, decay_steps = 1200;
   } optimizer;
   struct Evaluation {
-    std::int64_t every = 100, batches = 8;
+    std::int64_t every = 200, batches = 16;
   } eval;
   struct Checkpoint {
     std::string path;

@@ -1,0 +1,323 @@
+"""The job as its users start it, on a tiny model and a small text: what it prints, its exit codes, its report, its checkpoints."""
+
+import hashlib
+import json
+import os
+import pathlib
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = os.environ["PRECAST_GPT"]
+
+CONFIG = """
+threads = 1
+[data]
+path = "{text}"
+glob = "*.txt"
+[model]
+layers = 1
+width = 32
+heads = 2
+dropout = 0.1
+[train]
+steps = 6
+batch = 2
+sequence = 32
+[optimizer]
+warmup = 2
+decay_steps = 12
+[eval]
+every = 3
+batches = 2
+[deadline]
+collective = 60
+"""
+
+REPORT_KEYS = {
+    "world_size", "launcher", "transport", "backend", "code_hash", "code_bytes", "cache_bytes", "captures", "lowerings", "digests",
+    "losses", "eval_losses", "eval_captures", "phases", "step_ms", "tokens_per_s", "peak_rss_mb"}
+CHECK_KEYS = {"eager_losses", "max_abs_grad_diff", "eager_step_ms"}
+
+
+def mpirun(ranks):
+    root = ["--allow-run-as-root"] if os.getuid() == 0 else []
+    return ["mpirun", *root, "--oversubscribe", "--bind-to", "none", "-n", str(ranks)]
+
+
+def torchrun(ranks):
+    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), "--no-python"]
+
+
+class JobTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        text = self.folder / "text"
+        text.mkdir()
+        words = random.Random(1)
+        for name in "abc":
+            (text / f"{name}.txt").write_text(" ".join(words.choice(["alpha", "beta", "gamma", "delta"]) for _ in range(2000)))
+        self.text = text
+        self.config = self.folder / "tiny.toml"
+        self.config.write_text(CONFIG.format(text=text))
+
+    def start(self, *options, launcher=()):
+        environment = {name: value for name, value in os.environ.items() if name != "PRECAST_TORCH"}
+        return subprocess.run([*launcher, PROGRAM, str(self.config), *options], env=environment, text=True, capture_output=True,
+                              timeout=300, check=False)
+
+    def train(self, *settings, options=(), launcher=()):
+        """A run that must succeed; returns its report."""
+        report = self.folder / "report.json"
+        report.unlink(missing_ok=True)
+        sets = [part for setting in settings for part in ("--set", setting)]
+        result = self.start("--report", str(report), *sets, *options, launcher=launcher)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        return json.loads(report.read_text())
+
+    def expect_refusal(self, text, *options, launcher=()):
+        """One line of ours on stderr, an exit code that is not 0, no report."""
+        report = self.folder / "refused.json"
+        result = self.start("--report", str(report), *options, launcher=launcher)
+        self.assertNotEqual(result.returncode, 0, result.stdout)
+        ours = [line for line in result.stderr.splitlines() if line.startswith("precast_gpt: ")]
+        self.assertEqual(len(ours), 1, result.stderr)
+        self.assertIn(text, ours[0])
+        self.assertFalse(report.exists())
+        if not launcher:
+            self.assertEqual(result.stderr.splitlines(), ours)
+
+
+class Settings(JobTest):
+    def test_wrong_settings_are_named_with_what_was_expected_and_found(self):
+        for setting, text in [
+            ("model.widht=3", "config key 'model.widht': expected one of model.layers, model.width, model.heads, model.dropout, "
+                              "model.tied, found an unknown key"),
+            ("model=3", "config key 'model': expected a table of keys, found the integer 3"),
+            ("model.width=33", "config key 'model.width': expected a multiple of model.heads = 2, found 33"),
+            ("model.width=wide", "config key 'model.width': expected an integer from 1 to 65536, found the string \"wide\""),
+            ("model.width=32.0", "config key 'model.width': expected an integer from 1 to 65536, found the number 32"),
+            ("model.layers=0", "config key 'model.layers': expected an integer from 1 to 1000, found the integer 0"),
+            ("model.dropout=1", "config key 'model.dropout': expected a number from 0 to 0.99, found the integer 1"),
+            ("model.tied=1", "config key 'model.tied': expected true or false, found the integer 1"),
+            ("train.steps=-1", "config key 'train.steps': expected an integer from 1 to 1000000000, found the integer -1"),
+            ("train.batch=[1]", "config key 'train.batch': expected an integer from 1 to 65536, found an array"),
+            ("train.dtype=float16", "config key 'train.dtype': expected one of \"float32\", \"bfloat16\", found the string \"float16\""),
+            ("backend=triton", "config key 'backend': expected one of \"eager\", found the string \"triton\""),
+            ("optimizer.lr=nan", "config key 'optimizer.lr': expected a number from 0 to 100, found the number nan"),
+            ("data.path=${NOT_SET_ANYWHERE}", "config key 'data.path': expected environment variable NOT_SET_ANYWHERE to be set"),
+            ("checkpoint.resume=true", "config key 'checkpoint.path': expected a folder, as checkpoint.resume is true"),
+            ("train.steps", "--set: expected key=value, found 'train.steps'"),
+            ("train.seed=1\nthreads = 2", "config key 'train.seed': expected an integer"),
+        ]:
+            with self.subTest(setting):
+                self.expect_refusal(text, "--set", setting)
+
+    def test_unreadable_config_is_named(self):
+        self.config.unlink()
+        self.expect_refusal(f"config '{self.config}': expected a readable file, found none")
+
+    def test_text_that_is_no_toml_is_named_with_its_line(self):
+        self.config.write_text("threads = 1\n[model\n")
+        self.expect_refusal(f"config '{self.config}', line 2: expected TOML")
+
+    def test_default_text_needs_its_environment_variable(self):
+        self.config.write_text("threads = 1\n")
+        self.expect_refusal("config key 'data.path': expected environment variable PRECAST_TORCH to be set")
+
+    def test_value_is_toml_else_a_string(self):
+        report = self.train("train.steps=1", f"data.path={self.text}", 'train.dtype="float32"', "backend=eager")
+        self.assertEqual((len(report["losses"]), report["backend"]), (1, "eager"))
+
+    def test_report_without_a_folder_is_refused_before_training(self):
+        result = self.start("--report", str(self.folder / "none" / "report.json"))
+        self.assertEqual((result.returncode, result.stdout), (1, ""))
+        self.assertIn("--report: expected a folder that can be written", result.stderr)
+
+
+class Text(JobTest):
+    def test_unusable_text_is_named(self):
+        empty = self.folder / "empty"
+        empty.mkdir()
+        (empty / "a.txt").touch()
+        for settings, text in [
+            (["data.path=/nonexistent/text"], "data.path: expected a folder, found none at '/nonexistent/text'"),
+            (["data.glob=*.none"], "data.glob: expected files that match '*.none'"),
+            ([f"data.path={empty}"], "data: expected text, found 1 empty file(s)"),
+            (["train.sequence=100000"], "data: expected at least 100001 bytes of training text for one sequence"),
+            (["train.batch=1000"], "data: expected at least 1000 sequences of training text for one step of all ranks"),
+        ]:
+            with self.subTest(text):
+                self.expect_refusal(text, *[part for setting in settings for part in ("--set", setting)])
+
+
+class Checkpoints(JobTest):
+    def setUp(self):
+        super().setUp()
+        self.checkpoints = self.folder / "checkpoints"
+        self.path = f"checkpoint.path={self.checkpoints}"
+
+    def files(self):
+        return sorted(path.name for path in self.checkpoints.iterdir())
+
+    def expect_exact_resume(self, launcher):
+        whole = self.train(launcher=launcher)
+        self.train(self.path, "train.steps=3", launcher=launcher)
+        resumed = self.train(self.path, "checkpoint.resume=true", launcher=launcher)
+        self.assertEqual(resumed["losses"], whole["losses"])
+        self.assertEqual(resumed["eval_losses"], whole["eval_losses"])
+
+    def test_resumed_losses_equal_those_of_the_uninterrupted_run(self):
+        self.expect_exact_resume(())
+
+    def test_resumed_losses_are_equal_on_two_ranks(self):
+        self.expect_exact_resume(mpirun(2))
+
+    def test_resumed_run_equals_eager(self):
+        self.train(self.path, "train.steps=3")
+        report = self.train(self.path, "checkpoint.resume=true", options=["--check", "eager"])
+        self.assertEqual(report["losses"], report["eager_losses"])
+
+    def test_only_the_last_checkpoint_remains_and_no_temporary_file(self):
+        self.train(self.path, "checkpoint.every=2")
+        self.assertEqual(self.files(), ["checkpoint"])
+
+    def expect_refused_resume(self, text, *settings, launcher=()):
+        sets = [part for setting in settings for part in ("--set", setting)]
+        before = [(name, (self.checkpoints / name).read_bytes()) for name in self.files()]
+        self.expect_refusal(text, "--set", self.path, "--set", "checkpoint.resume=true", *sets, launcher=launcher)
+        self.assertEqual([(name, (self.checkpoints / name).read_bytes()) for name in self.files()], before)
+
+    def test_unusable_checkpoints_are_refused(self):
+        self.train(self.path, "train.steps=3")
+        file = self.checkpoints / "checkpoint"
+        good = file.read_bytes()
+        flipped = bytearray(good)
+        flipped[len(good) // 2] ^= 1
+        for name, damaged, text in [
+            ("empty", b"", "expected a file that starts with 'precast_gpt checkpoint 1', found 0 other bytes"),
+            ("foreign", b"PK\3\4" + good, "expected a file that starts with 'precast_gpt checkpoint 1'"),
+            ("short", good[:30], "expected at least"),
+            ("cut", good[:-1], "expected sha256"),
+            ("flipped", bytes(flipped), "expected sha256"),
+        ]:
+            with self.subTest(name):
+                file.write_bytes(damaged)
+                self.expect_refused_resume(text)
+        file.write_bytes(good)
+        for setting, text in [
+            ("model.width=64", "checkpoint: expected model.width = 64 (this run), found 32"),
+            ("model.layers=2", "checkpoint: expected model.layers = 2 (this run), found 1"),
+            ("train.seed=9", "checkpoint: expected train.seed = 9 (this run), found 1"),
+            ("data.glob=[ab].txt", "checkpoint: expected bytes of training text"),
+            ("train.steps=3", "config key 'train.steps': expected more than the checkpoint's 3, found 3"),
+        ]:
+            with self.subTest(setting):
+                self.expect_refused_resume(text, setting)
+        with self.subTest("another number of ranks"):
+            self.expect_refused_resume("checkpoint: expected number of ranks = 2 (this run), found 1", launcher=mpirun(2))
+
+    def test_missing_checkpoint_is_named(self):
+        self.checkpoints.mkdir()
+        self.expect_refused_resume(f"cannot read '{self.checkpoints}/checkpoint': No such file or directory")
+
+
+class EagerCheck(JobTest):
+    def expect_exact(self, *settings):
+        report = self.train("train.steps=10", *settings, options=["--check", "eager"])
+        self.assertEqual(len(report["losses"]), 10)
+        self.assertEqual(report["losses"], report["eager_losses"])
+        self.assertEqual(report["max_abs_grad_diff"], 0.0)
+
+    def test_losses_and_gradients_equal_eager_with_dropout(self):  # C126 C136 C138
+        self.expect_exact("model.dropout=0.2")
+
+    def test_losses_and_gradients_equal_eager_without_dropout(self):  # C126
+        self.expect_exact("model.dropout=0.0", "model.layers=2")
+
+    def test_losses_and_gradients_equal_eager_with_an_untied_head(self):
+        self.expect_exact("model.tied=false")
+
+    def test_losses_and_gradients_equal_eager_over_micro_batches(self):  # C125 C130
+        self.expect_exact("train.accumulate=3")
+
+    def test_bfloat16_autocast_equals_eager_under_autocast(self):  # C100
+        report = self.train("train.dtype=bfloat16", options=["--check", "eager"])
+        self.assertEqual(report["losses"], report["eager_losses"])
+
+    def test_verdict_is_the_last_line(self):
+        result = self.start("--check", "eager")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.stdout.splitlines()[-1],
+                         "check eager: passed; losses equal to the last bit over 6 steps, largest difference of a gradient 0")
+
+
+class Report(JobTest):
+    def test_has_exactly_the_documented_keys(self):
+        self.assertEqual(set(self.train()), REPORT_KEYS)
+        self.assertEqual(set(self.train(options=["--check", "eager"])), REPORT_KEYS | CHECK_KEYS)
+
+    def test_tells_of_one_process(self):
+        report = self.train(options=["--save-artifact", str(self.folder / "artifact")])
+        code = (self.folder / "artifact" / "step.py").read_bytes()
+        cache = (self.folder / "artifact" / "step.cache").read_bytes()
+        self.assertEqual((report["world_size"], report["launcher"], report["backend"]), (1, "none", "eager"))
+        self.assertEqual(report["digests"], [hashlib.sha256(code).hexdigest()])
+        self.assertEqual(report["code_hash"], report["digests"][0])
+        self.assertEqual((report["code_bytes"], report["cache_bytes"]), (len(code), len(cache)))
+        self.assertEqual((report["captures"], report["eval_captures"]), (1, 1))
+        self.assertEqual((len(report["losses"]), len(report["eval_losses"]), len(report["peak_rss_mb"])), (6, 2, 1))
+        self.assertEqual(set(report["phases"]), {"init", "capture", "lower", "broadcast", "verify", "prime", "first_step"})
+        self.assertEqual(set(report["step_ms"]), {"median", "min", "p95"})
+        self.assertLess(report["phases"]["init"], report["phases"]["first_step"])
+
+    def test_plain_lines_where_the_output_is_no_terminal(self):
+        result = self.start()
+        self.assertEqual(result.returncode, 0, result.stderr)
+        lines = result.stdout.splitlines()
+        self.assertEqual([line for line in lines if not re.fullmatch(
+            r"step \d/6  (loss \d+\.\d{4}  \d+ tokens/s  \d+:\d\d left|held-out loss \d+\.\d{4} nats/byte)", line)], [])
+        self.assertEqual(len(lines), 8)
+
+
+class TwoRanks(JobTest):
+    def expect_two_ranks(self, launcher, name):
+        report = self.train("train.accumulate=2", options=["--check", "eager"], launcher=launcher)
+        self.assertEqual((report["world_size"], report["launcher"]), (2, name))
+        self.assertEqual((report["captures"], report["eval_captures"]), (1, 1))
+        self.assertEqual(report["digests"], [report["code_hash"]] * 2)
+        self.assertEqual(len(report["peak_rss_mb"]), 2)
+        self.assertEqual(report["losses"], report["eager_losses"])
+
+    def test_mpirun_captures_once(self):  # C207
+        self.expect_two_ranks(mpirun(2), "openmpi")
+
+    def test_torchrun_captures_once(self):  # C207
+        self.expect_two_ranks(torchrun(2), "torchrun")
+
+    def test_equal_global_batches_give_close_losses(self):  # C142
+        """Without dropout, two ranks, two micro-batches and one large batch are the same step up to the order of additions."""
+        one = self.train("model.dropout=0.0", "train.batch=4")["losses"]
+        micro = self.train("model.dropout=0.0", "train.accumulate=2")["losses"]
+        ranks = self.train("model.dropout=0.0", launcher=mpirun(2))["losses"]
+        for expected, a, b in zip(one, micro, ranks, strict=True):
+            self.assertAlmostEqual(a, expected, delta=1e-4)
+            self.assertAlmostEqual(b, expected, delta=1e-4)
+
+    def test_wrong_setting_is_printed_by_one_rank(self):
+        for launcher in (mpirun(2), torchrun(2)):
+            with self.subTest(launcher[0]):
+                self.expect_refusal("config key 'model.width': expected a multiple of model.heads = 2, found 33", "--set", "model.width=33",
+                                    launcher=launcher)
+
+    def test_unusable_text_is_printed_by_one_rank(self):
+        self.expect_refusal("data.path: expected a folder, found none", "--set", "data.path=/nonexistent/text", launcher=mpirun(2))
+
+
+if __name__ == "__main__":
+    unittest.main()
