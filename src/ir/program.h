@@ -87,8 +87,12 @@ struct Literal {
   };
   using Dict = std::vector<std::pair<Literal, Literal>>;
   std::variant<None, bool, std::int64_t, double, std::string, Sequence, Tuple, Dict> is;
-  bool operator==(const Literal&) const = default;
+  bool operator==(const Literal&) const;
 };
+// Outside, where Literal is complete: Clang looks at a Dict's pairs as soon as it sees the comparison.
+inline bool Literal::operator==(const Literal& other) const {
+  return is == other.is;
+}
 
 struct TensorMeta {
   std::string name;
