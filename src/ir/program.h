@@ -85,11 +85,15 @@ struct Literal {
     Sequence items;
     bool operator==(const Tuple&) const = default;
   };
-  using Dict = std::vector<std::pair<Literal, Literal>>;
+  struct Entry;
+  using Dict = std::vector<Entry>;
   std::variant<None, bool, std::int64_t, double, std::string, Sequence, Tuple, Dict> is;
   bool operator==(const Literal&) const;
 };
-// Outside, where Literal is complete: Clang looks at a Dict's pairs as soon as it sees the comparison.
+struct Literal::Entry {  // std::pair<Literal, Literal> would need a complete Literal too early for Clang
+  Literal first, second;
+  bool operator==(const Entry&) const = default;
+};
 inline bool Literal::operator==(const Literal& other) const {
   return is == other.is;
 }
