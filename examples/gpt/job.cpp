@@ -173,7 +173,7 @@ int Job::run() {
     });
 
   const std::int64_t tokens_per_step = config_.train.batch * config_.train.sequence * config_.train.accumulate * comm_.size();
-  Progress progress(is_root(), first, last, tokens_per_step);
+  Progress progress(is_root(), is_root() && output_is_terminal(comm_.launcher()), first, last, tokens_per_step);
   for (std::int64_t s = first; s < last; ++s) {
     train_one_step(s);
     progress.step_done(s, record_.curve.losses.back());

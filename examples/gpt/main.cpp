@@ -17,6 +17,7 @@ struct CommandLine {
   std::vector<std::string> overrides;
   std::string check;
   gpt::JobOptions options;
+  std::string error;  ///< What is wrong with the command line itself.
 };
 
 void describe(CLI::App& app, CommandLine& line) {
@@ -37,6 +38,7 @@ struct Settings {
 };
 
 Settings read_settings(const CommandLine& line) {
+  if (!line.error.empty()) return {std::nullopt, line.error + "; see --help"};
   try {
     return {gpt::read_config(line.config_file, line.overrides), ""};
   } catch (const std::exception& error) {
@@ -82,7 +84,13 @@ int main(int argc, char** argv) {
   CLI::App app("Trains a byte-level GPT; one rank compiles the step for all.");
   CommandLine line;
   describe(app, line);
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    line.error = error.what();
+  }
   line.options.check_eager = line.check == "eager";
   try {
     return run(line);

@@ -1,6 +1,8 @@
 #include "progress.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -26,28 +28,45 @@ std::string as_clock(double seconds) {
                       : fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
 }
 
+/// Field `number` of /proc/PROCESS/stat, counted from 1 as proc(5) does, from 3 on; empty where there is no such process.
+std::string process_field(const std::string& process, int number) {
+  std::ifstream file("/proc/" + process + "/stat");
+  std::string line, field;
+  std::getline(file, line);
+  std::istringstream fields(line.substr(std::min(line.size(), line.rfind(')') + 1)));  // the name, in parentheses, may hold spaces
+  for (int i = 3; i <= number; ++i) fields >> field;
+  return field;
+}
+
 }  // namespace
 
 double seconds_since_process_start() {
-  std::ifstream file("/proc/self/stat");
-  std::string line;
-  std::getline(file, line);
-  std::istringstream fields(line.substr(line.rfind(')') + 1));  // the program's name, in parentheses, may hold spaces
-  std::string field;
-  constexpr int kStartTime = 20;  // field 22, the third being the first after the name
-  for (int i = 0; i < kStartTime; ++i) fields >> field;
   timespec now{};
   ::clock_gettime(CLOCK_BOOTTIME, &now);
+  constexpr int kStartTime = 22;
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9 -
-         std::stod(field) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+         std::stod(process_field("self", kStartTime)) / static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
-Progress::Progress(bool shown, std::int64_t first_step, std::int64_t n_steps, std::int64_t tokens_per_step)
-    : shown_(shown),
-      terminal_(::isatty(STDOUT_FILENO) == 1),
-      first_step_(first_step),
-      n_steps_(n_steps),
-      tokens_per_step_(tokens_per_step) {}
+bool output_is_terminal(std::string_view launcher) {
+  struct stat ours {
+  }, theirs{};
+  if (::isatty(STDOUT_FILENO) != 1 || ::fstat(STDOUT_FILENO, &ours) != 0) return false;
+  if (launcher != "openmpi") return true;
+  constexpr int kParent = 4;
+  std::string process = "self";
+  do {  // up to the process that reads our terminal
+    process = process_field(process, kParent);
+    if (process.empty() || process == "0" || ::stat(("/proc/" + process + "/fd/1").c_str(), &theirs) != 0) return false;
+  } while (theirs.st_rdev == ours.st_rdev);
+  const int file = ::open(("/proc/" + process + "/fd/1").c_str(), O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+  const bool terminal = file >= 0 && ::isatty(file) == 1;
+  if (file >= 0) ::close(file);
+  return terminal;
+}
+
+Progress::Progress(bool shown, bool terminal, std::int64_t first_step, std::int64_t n_steps, std::int64_t tokens_per_step)
+    : shown_(shown), terminal_(terminal), first_step_(first_step), n_steps_(n_steps), tokens_per_step_(tokens_per_step) {}
 
 void Progress::step_done(std::int64_t step, double loss) {
   if (!shown_) return;

@@ -2,17 +2,22 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string_view>
 
 namespace gpt {
 
 /// Seconds since this process was started, from the kernel: what ran before main counts too.
 double seconds_since_process_start();
 
+/// Whether what this process prints ends on a terminal. mpirun gives each rank a terminal of its own and copies from it: there the
+/// launcher's own output decides. @param launcher  as Communicator::launcher names it.
+bool output_is_terminal(std::string_view launcher);
+
 /// Shows how training goes on standard output: a bar where that is a terminal, else a plain line now and then. One rank has one
 /// that is `shown`; the others stay silent.
 class Progress {
  public:
-  Progress(bool shown, std::int64_t first_step, std::int64_t n_steps, std::int64_t tokens_per_step);
+  Progress(bool shown, bool terminal, std::int64_t first_step, std::int64_t n_steps, std::int64_t tokens_per_step);
 
   void step_done(std::int64_t step, double loss);
   void evaluated(std::int64_t step, double loss);

@@ -6,6 +6,7 @@
 
 #include "precast/data_parallel.h"
 
+#include <cmath>
 #include <limits>
 
 namespace gpt {

@@ -277,7 +277,13 @@ class Report(JobTest):
         self.assertLess(report["phases"]["init"], report["phases"]["first_step"])
 
     def test_plain_lines_where_the_output_is_no_terminal(self):
-        result = self.start()
+        self.expect_plain_lines(())
+
+    def test_plain_lines_where_the_output_of_mpirun_is_no_terminal(self):
+        self.expect_plain_lines(mpirun(1))
+
+    def expect_plain_lines(self, launcher):
+        result = self.start(launcher=launcher)
         self.assertEqual(result.returncode, 0, result.stderr)
         lines = result.stdout.splitlines()
         self.assertEqual([line for line in lines if not re.fullmatch(
