@@ -362,6 +362,11 @@ TEST_F(ExecutorTest, PlainOutputsAndAbsentTensorsArriveAsTheyAre) {  // C140
   EXPECT_EQ(got[4].toStringRef(), "text");
 }
 
+TEST_F(ExecutorTest, NoneInATensorsPlaceReachesTheOperatorAsAnUndefinedTensor) {  // C140
+  program.output(program.call("aten::is_same_size", {None(), None()}));
+  EXPECT_EQ(run(program, {})[0].toBool(), true);
+}
+
 TEST_F(ExecutorTest, AutocastOutsideChangesNothingInsideAndStaysOn) {  // C100
   const Tensor x = torch::randn({3, 3});
   const ValueId a = program.input(x);

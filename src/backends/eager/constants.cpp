@@ -32,8 +32,9 @@ Boxed box_scalar(const Operand& operand) {
   return std::nullopt;
 }
 
-/// Wrapped, so that it takes part in type promotion as a Python number does.
-Boxed box_number_as_tensor(const Operand& operand) {
+/// None is an undefined tensor. A number is wrapped, so that it takes part in type promotion as a Python number does.
+Boxed box_as_tensor(const Operand& operand) {
+  if (std::holds_alternative<ir::None>(operand.is)) return IValue(at::Tensor());
   const auto scalar = as_scalar(operand);
   if (!scalar) return std::nullopt;
   at::Tensor tensor = c10::scalar_to_tensor(*scalar);
@@ -113,7 +114,7 @@ struct Rule {
   Boxed (*box)(const Operand&);
 };
 constexpr std::array kRules = {
-    Rule{c10::TypeKind::TensorType, box_number_as_tensor},
+    Rule{c10::TypeKind::TensorType, box_as_tensor},
     Rule{c10::TypeKind::NumberType, box_scalar},
     Rule{c10::TypeKind::IntType, box_exactly<std::int64_t>},
     Rule{c10::TypeKind::SymIntType, box_exactly<std::int64_t>},

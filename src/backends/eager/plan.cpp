@@ -99,8 +99,9 @@ void PlanBuilder::add(const ir::Statement& statement, std::size_t index) {
 }
 
 void PlanBuilder::add(const ir::Call& call, ValueId result) {
-  std::string python_name = call.name;
-  if (const auto colons = python_name.find("::"); colons != std::string::npos) python_name.replace(colons, 2, ".");
+  const std::size_t colons = call.name.find("::");
+  const std::string python_name =
+      colons == call.name.npos ? call.name : fmt::format("{}.{}", call.name.substr(0, colons), call.name.substr(colons + 2));
   where_ += fmt::format(", torch.ops.{}.{}", python_name, call.overload.empty() ? "default" : call.overload);
 
   const c10::OperatorHandle op = resolve(call);
