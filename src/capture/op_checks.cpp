@@ -30,7 +30,7 @@ bool is_assertion(const c10::FunctionSchema& schema) {
 bool is_tensor_literal(const c10::FunctionSchema& schema) {
   if (schema.name() != "aten::empty" && schema.name() != "aten::scalar_tensor") return false;
   const c10::DispatchKeySet excluded = c10::impl::tls_local_dispatch_key_set().excluded_;
-  return excluded.has(c10::DispatchKey::AutogradCPU) && !excluded.has(c10::DispatchKey::ADInplaceOrView);
+  return excluded.has(c10::DispatchKey::AutogradFunctionality) && !excluded.has(c10::DispatchKey::ADInplaceOrView);
 }
 
 }  // namespace
