@@ -18,7 +18,6 @@ namespace {
 using at::Tensor;
 using ir::None;
 using ir::ValueId;
-using test::Arg;
 using test::ProgramBuilder;
 using ::testing::HasSubstr;
 

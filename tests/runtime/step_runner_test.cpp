@@ -7,7 +7,6 @@
 namespace precast {
 namespace {
 
-using test::Arg;
 using test::make_step;
 using test::Net;
 using test::ProgramBuilder;
