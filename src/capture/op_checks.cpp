@@ -33,6 +33,15 @@ bool is_tensor_literal(const c10::FunctionSchema& schema) {
   return excluded.has(c10::DispatchKey::AutogradFunctionality) && !excluded.has(c10::DispatchKey::ADInplaceOrView);
 }
 
+/// index carries the tag of a shape that depends on values for the sake of masks; with integer indices it has a fixed one.
+bool indexes_by_position(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments) {
+  if (schema.name() != "aten::index" && schema.name() != "aten::_unsafe_index") return false;
+  return std::ranges::none_of(arguments[1].toListRef(), [](const c10::IValue& index) {
+    return index.isTensor() && index.toTensor().defined() &&
+           (index.toTensor().scalar_type() == at::kBool || index.toTensor().scalar_type() == at::kByte);
+  });
+}
+
 }  // namespace
 
 std::string op_name(const c10::FunctionSchema& schema) {
@@ -46,7 +55,7 @@ void check_op(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> argument
            "reads the value of a tensor, which would be frozen into the program (item, a conversion to bool, printing); return the "
            "tensor "
            "and read it after the step");
-  if (op.hasTag(at::Tag::dynamic_output_shape))
+  if (op.hasTag(at::Tag::dynamic_output_shape) && !indexes_by_position(schema, arguments))
     refuse(schema, "gives a shape that depends on values, which a captured program cannot have; use a masked form (where) instead");
   if (is_tensor_literal(schema))
     refuse(schema, "builds a tensor literal inside the step; build it outside and pass it as an argument");

@@ -1,9 +1,9 @@
 #include "capture/modules.h"
 #include "precast/precast.h"
 
+#include <ATen/autocast_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <ATen/autocast_mode.h>
 #include <torch/torch.h>
 
 #include <map>

@@ -143,6 +143,7 @@ TEST(CaptureRefuses, ReadingAComputedValue) {  // C9
   EXPECT_THAT(refusal([](const at::Tensor& a) { return (a.sum() > 0).item<bool>() ? a + 1 : a; }, x), HasSubstr("reads the value"));
   EXPECT_THAT(refusal([](const at::Tensor& a) { return torch::equal(a, a + 1) ? a + 1 : a + 2; }, x), HasSubstr("aten::equal"));
   EXPECT_THAT(refusal([](const at::Tensor& a) { return torch::nonzero(a); }, x), HasSubstr("aten::nonzero"));
+  EXPECT_THAT(refusal([](const at::Tensor& a) { return a.index({a > 0}); }, x), HasSubstr("depends on values"));
 }
 
 TEST(CaptureRefuses, ReachingForTheMemoryOfAComputedTensor) {  // C9
