@@ -1,13 +1,12 @@
 #include "artifact/envelope.h"
 
+#include "artifact/archive.h"
 #include "artifact/sha256.h"
 
 #include <fmt/format.h>
-#include <cereal/archives/portable_binary.hpp>
 
 #include <algorithm>
 #include <optional>
-#include <sstream>
 #include <stdexcept>
 #include <string_view>
 
@@ -19,58 +18,12 @@ namespace {
 constexpr std::string_view kMagic = "PRECAST\n";
 constexpr std::string_view kZipMagic = "PK\x03\x04";
 
-/// A length from outside is a claim: compared with what is left before anything is allocated.
-class Reader {
- public:
-  explicit Reader(std::string_view bytes) : size_(bytes.size()), stream_(std::string(bytes)), archive_(stream_) {}
-
-  template <class T>
-  T number() {
-    T value{};
-    archive_(value);
-    return value;
-  }
-
-  std::string text() {
-    const auto length = number<std::uint64_t>();
-    if (length > left()) throw std::runtime_error(fmt::format("a section announces {} bytes, {} are left", length, left()));
-    std::string out(length, '\0');
-    archive_(cereal::binary_data(out.data(), out.size()));
-    return out;
-  }
-
-  [[nodiscard]] std::uint64_t left() { return size_ - static_cast<std::uint64_t>(stream_.tellg()); }
-
- private:
-  std::uint64_t size_;
-  std::istringstream stream_;
-  cereal::PortableBinaryInputArchive archive_;
-};
-
-class Writer {
- public:
-  Writer() : archive_(stream_) {}
-  template <class T>
-  void number(T value) {
-    archive_(value);
-  }
-  void text(std::string_view value) {
-    number<std::uint64_t>(value.size());
-    archive_(cereal::binary_data(const_cast<char*>(value.data()), value.size()));
-  }
-  [[nodiscard]] std::string bytes() const { return stream_.str(); }
-
- private:
-  std::ostringstream stream_;
-  cereal::PortableBinaryOutputArchive archive_;
-};
-
 std::string_view view(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 std::string write_body(const Envelope& envelope) {
-  Writer writer;
+  ArchiveWriter writer;
   writer.text(envelope.backend);
   writer.text(envelope.code_hash);
   writer.number<std::uint64_t>(envelope.fingerprint.size());
@@ -83,7 +36,7 @@ std::string write_body(const Envelope& envelope) {
 }
 
 Envelope read_body(std::string_view body) {
-  Reader reader(body);
+  ArchiveReader reader(body);
   Envelope envelope;
   envelope.backend = reader.text();
   envelope.code_hash = reader.text();
@@ -111,7 +64,7 @@ std::optional<Unusable> check_format(std::string_view bytes) {
 
 std::vector<std::byte> write_envelope(const Envelope& envelope) {
   const std::string body = write_body(envelope);
-  Writer writer;
+  ArchiveWriter writer;
   writer.number(envelope.version);
   writer.text(sha256(body));
   writer.text(body);
@@ -124,7 +77,7 @@ std::variant<Envelope, Unusable> read_envelope(std::span<const std::byte> bytes)
   const std::string_view all = view(bytes);
   if (auto unusable = check_format(all)) return *unusable;
   try {
-    Reader reader(all.substr(kMagic.size()));
+    ArchiveReader reader(all.substr(kMagic.size()));
     const auto version = reader.number<std::uint32_t>();
     if (version != kCacheVersion)
       return Unusable{fmt::format("its version is {}, this library reads version {}", version, kCacheVersion)};
@@ -134,7 +87,7 @@ std::variant<Envelope, Unusable> read_envelope(std::span<const std::byte> bytes)
     if (const std::string found = sha256(body); found != digest)
       return Unusable{fmt::format("it is damaged: expected sha256 {}, found {}", digest, found)};
     return read_body(body);
-  } catch (const cereal::Exception&) {
+  } catch (const ArchiveEnd&) {
     return Unusable{"it ends too early"};
   } catch (const std::runtime_error& error) {
     return Unusable{fmt::format("it is damaged: {}", error.what())};
