@@ -10,8 +10,9 @@ namespace precast::runtime {
 namespace {
 
 // A weak reference pins the address, so that a later tensor is never taken for this one.
+using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
 struct Reduced {
-  c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor;
+  WeakTensor tensor;
   std::uint32_t version;
 };
 
@@ -39,7 +40,7 @@ void mark_reduced(const at::Tensor& gradient) {
   std::erase_if(reduced().entries, [](const auto& entry) { return entry.second.tensor.expired(); });
   reduced().entries.insert_or_assign(
       gradient.unsafeGetTensorImpl(),
-      Reduced{.tensor = {gradient.getIntrusivePtr()}, .version = static_cast<std::uint32_t>(gradient._version())});
+      Reduced{.tensor = WeakTensor(gradient.getIntrusivePtr()), .version = static_cast<std::uint32_t>(gradient._version())});
 }
 
 }  // namespace precast::runtime
