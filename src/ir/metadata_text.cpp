@@ -196,7 +196,7 @@ std::vector<std::pair<std::string, Literal>> metadata_literals(const Metadata& m
         list_of(*input.shape, [](const std::optional<std::int64_t>& size) { return size ? Literal{*size} : kNone; }).is)}};
   };
   Literal::Dict training;
-  for (const ModuleMode& mode : metadata.module_training) training.emplace_back(Literal{mode.name}, Literal{mode.training});
+  for (const ModuleMode& mode : metadata.module_training) training.push_back({{mode.name}, {mode.training}});
   const auto index = [](int value) { return Literal{std::int64_t{value}}; };
   return {
       {"BACKEND", {metadata.backend}},

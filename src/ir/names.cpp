@@ -46,7 +46,7 @@ NameTable::NameTable() {
 }
 
 std::string NameTable::unique(std::string_view wanted) {
-  const std::string base = sanitize(wanted);
+  std::string base = sanitize(wanted);
   if (taken_.insert(base).second) return base;
   for (int& suffix = next_suffix_[base];;) {
     std::string name = base + "_" + std::to_string(++suffix);

@@ -40,7 +40,7 @@ Literal read_dict(Cursor& cursor, int depth) {
   while (!cursor.take("}")) {
     Literal key = read_literal(cursor, depth + 1);
     cursor.expect(":");
-    items.emplace_back(std::move(key), read_literal(cursor, depth + 1));
+    items.push_back({std::move(key), read_literal(cursor, depth + 1)});
     if (!cursor.take(",") && !cursor.at("}")) cursor.fail("expected ',' or '}'");
   }
   return {std::move(items)};
