@@ -1,0 +1,22 @@
+# precast_rank_test(NAME SOURCES a_test.cpp ... RANKS 2 3 LAUNCHERS mpirun torchrun)
+# One GoogleTest binary whose tests run on several ranks at once, under each launcher with each number of ranks: the ctest entries
+# NAME.mpirun.2 and so on, label `rank`. tests/rank_test.h gives each test the communicator.
+function(precast_rank_test name)
+  cmake_parse_arguments(TEST "" "" "SOURCES;RANKS;LAUNCHERS" ${ARGN})
+  add_executable(${name} ${TEST_SOURCES} ${PROJECT_SOURCE_DIR}/tests/rank_test.cpp)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(${name} PRIVATE precast_flags precast GTest::gmock GTest::gtest)
+  precast_use_torch_pch(${name})
+  foreach(launcher ${TEST_LAUNCHERS})
+    foreach(n ${TEST_RANKS})
+      if(launcher STREQUAL mpirun)
+        set(start ${MPIEXEC_EXECUTABLE} --oversubscribe --bind-to none -n ${n})
+      else()
+        set(start ${PRECAST_PYTHON} -m torch.distributed.run --standalone --nproc-per-node ${n} --no-python)
+      endif()
+      add_test(NAME ${name}.${launcher}.${n} COMMAND ${start} $<TARGET_FILE:${name}>)
+      set_tests_properties(${name}.${launcher}.${n} PROPERTIES PROCESSORS 2 TIMEOUT 180 LABELS rank
+        ENVIRONMENT "OMP_NUM_THREADS=1;OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
+    endforeach()
+  endforeach()
+endfunction()

@@ -1,0 +1,226 @@
+// The wheel has Gloo's code inside libtorch_cpu; its headers, which it lacks, serve for declarations only.
+#ifndef USE_C10D_GLOO
+#define USE_C10D_GLOO 1
+#endif
+#include "comm/c10d/gloo_transport.h"
+
+#include "comm/connected_transport.h"
+
+#include <ATen/Functions.h>
+#include <fmt/format.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <thread>
+#include <utility>
+
+namespace precast {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr auto kStatusTime = std::chrono::seconds(1);
+constexpr auto kStoreTime = milliseconds(500);     // for one answer of the store once a rank is lost
+constexpr auto kBetweenLooks = milliseconds(100);  // at the store, while waiting in a collective
+constexpr auto kGoodbyeTime = std::chrono::seconds(5);
+
+c10d::ReduceOp reduce_op(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::max: return c10d::ReduceOp::MAX;
+    case Reduction::min: return c10d::ReduceOp::MIN;
+    case Reduction::sum: break;
+  }
+  return c10d::ReduceOp::SUM;
+}
+
+class GlooTransport final : public ConnectedTransport {
+ public:
+  GlooTransport(const JobEnvironment& job, const CommunicatorOptions& options)
+      : ConnectedTransport(job, options), store_(open_store(job, options)) {
+    auto gloo = c10d::ProcessGroupGloo::Options::create(options.init_deadline);
+    gloo->devices.push_back(options.network_interface.empty()
+                                ? c10d::ProcessGroupGloo::createDefaultDevice()
+                                : c10d::ProcessGroupGloo::createDeviceForInterface(options.network_interface));
+    backend_ = c10::make_intrusive<c10d::ProcessGroupGloo>(store_, job.rank, job.size, gloo);
+    backend_->setTimeout(options.collective_deadline);
+    group_ = c10::make_intrusive<c10d::ProcessGroup>(store_, job.rank, job.size);
+    group_->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
+    group_->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO, backend_);
+    group_->setGroupName("precast");
+  }
+
+  ~GlooTransport() override {
+    unregister_groups();
+    if (lost()) {
+      // Gloo's threads may still wait for the lost rank, and its destructor for them: it stays until the process ends.
+      std::ignore = group_.release();
+      std::ignore = backend_.release();
+      return;
+    }
+    say_goodbye();
+  }
+
+  [[nodiscard]] std::string_view name() const noexcept override { return "gloo"; }
+  [[nodiscard]] bool takes(const at::Tensor& tensor) const override { return tensor.device().is_cpu(); }
+
+  void broadcast(const at::Tensor& tensor, int root, Deadline deadline) override {
+    run("broadcast", deadline, [&](milliseconds left) {
+      std::vector<at::Tensor> tensors = {tensor};
+      c10d::BroadcastOptions options;
+      options.rootRank = root;
+      options.timeout = left;
+      return backend_->broadcast(tensors, options);
+    });
+  }
+
+  void all_reduce(const at::Tensor& tensor, Reduction reduction, Deadline deadline) override {
+    run("all_reduce", deadline, [&](milliseconds left) {
+      std::vector<at::Tensor> tensors = {tensor};
+      c10d::AllreduceOptions options;
+      options.reduceOp = reduce_op(reduction);
+      options.timeout = left;
+      return backend_->allreduce(tensors, options);
+    });
+  }
+
+  void all_gather(const at::Tensor& output, const at::Tensor& input, Deadline deadline) override {
+    run("all_gather", deadline, [&](milliseconds left) {
+      at::Tensor out = output, in = input;
+      c10d::AllgatherOptions options;
+      options.timeout = left;
+      return backend_->_allgather_base(out, in, options);
+    });
+  }
+
+  // An all-reduce of one number: c10d's own Gloo barrier blocks inside its constructor of work, beyond our deadline.
+  void barrier(Deadline deadline) override {
+    const at::Tensor one = at::ones({1}, at::kInt);
+    run("barrier", deadline, [&](milliseconds left) {
+      std::vector<at::Tensor> tensors = {one};
+      c10d::AllreduceOptions options;
+      options.timeout = left;
+      return backend_->allreduce(tensors, options);
+    });
+  }
+
+  [[nodiscard]] c10::intrusive_ptr<c10d::ProcessGroup> process_group() override { return group_; }
+
+ protected:
+  bool another_gave_up() override {
+    if (const auto now = steady_clock::now(); now < next_look_)
+      return false;
+    else
+      next_look_ = now + kBetweenLooks;
+    return answered(false, [&] { return store_->check({kGaveUp}); });
+  }
+
+  std::vector<std::optional<RankStatus>> exchange_statuses(const RankStatus& mine) override {
+    std::vector<std::optional<RankStatus>> statuses(static_cast<std::size_t>(size()));
+    statuses[static_cast<std::size_t>(rank())] = mine;
+    store_->setTimeout(kStoreTime);
+    const bool sent = answered(false, [&] {
+      store_->set(status_key(rank()), to_text(mine));
+      store_->set(kGaveUp, "1");
+      return true;
+    });
+    if (!sent) return statuses;
+    const auto end = steady_clock::now() + kStatusTime;
+    while (steady_clock::now() < end && std::ranges::any_of(statuses, [](const auto& status) { return !status.has_value(); })) {
+      for (int other = 0; other < size(); ++other) {
+        auto& status = statuses[static_cast<std::size_t>(other)];
+        if (!status) status = answered(std::optional<RankStatus>(), [&] { return read_status(other); });
+      }
+      std::this_thread::sleep_for(milliseconds(10));
+    }
+    return statuses;
+  }
+
+ private:
+  static constexpr const char* kGaveUp = "gave-up";
+
+  static c10::intrusive_ptr<c10d::Store> open_store(const JobEnvironment& job, const CommunicatorOptions& options) {
+    c10d::TCPStoreOptions tcp;
+    tcp.port = static_cast<std::uint16_t>(job.master_port);
+    tcp.isServer = !job.agent_store && job.rank == 0;
+    tcp.numWorkers = job.size;
+    tcp.waitWorkers = false;
+    tcp.timeout = options.init_deadline;
+    auto store = c10::make_intrusive<c10d::TCPStore>(job.master_addr, tcp);
+    // Ranks that torchrun started again must not meet keys of the ranks before them.
+    // Nor may one connection of this process meet those of the one before.
+    static std::atomic<int> connections = 0;
+    return c10::make_intrusive<c10d::PrefixStore>(fmt::format("precast/{}/{}", job.restart, connections++), store);
+  }
+
+  static std::string status_key(int rank) { return fmt::format("status/{}", rank); }
+
+  std::optional<RankStatus> read_status(int other) {
+    if (!store_->check({status_key(other)})) return std::nullopt;
+    const auto bytes = store_->get(status_key(other));
+    return status_from_text({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  }
+
+  /// The store may have ended with the rank or agent that hosted it: then there is nothing to hear, which is an answer too.
+  template <class T, class Ask>
+  static T answered(T otherwise, const Ask& ask) {
+    try {
+      return ask();
+    } catch (const std::exception&) {
+      return otherwise;
+    }
+  }
+
+  template <class Start>
+  void run(std::string_view operation, Deadline deadline, const Start& start) {
+    begin_collective();
+    const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
+    c10::intrusive_ptr<c10d::Work> work;
+    wait_for(operation, deadline, [&] {
+      if (!work) work = start(std::max(left, milliseconds(1)));
+      if (!work->isCompleted()) return false;
+      if (!work->isSuccess()) std::rethrow_exception(work->exception());
+      return true;
+    });
+  }
+
+  /// Where a rank hosts the store, it leaves last: the others say goodbye, it waits for them.
+  void say_goodbye() {
+    if (job().agent_store) return;
+    try {
+      const std::string key = "goodbye";
+      store_->add(key, 1);
+      const auto end = steady_clock::now() + kGoodbyeTime;
+      while (rank() == 0 && store_->add(key, 0) < size() && steady_clock::now() < end) std::this_thread::sleep_for(milliseconds(2));
+    } catch (const std::exception&) {
+      // A destructor at the end of a job: whoever is gone already needs no goodbye.
+    }
+  }
+
+  c10::intrusive_ptr<c10d::Store> store_;
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> backend_;
+  c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  steady_clock::time_point next_look_ = steady_clock::now();
+};
+
+}  // namespace
+
+std::shared_ptr<Transport> connect_gloo(const JobEnvironment& job, const CommunicatorOptions& options) {
+  try {
+    return std::make_shared<GlooTransport>(job, options);
+  } catch (const PrecompileError&) {
+    throw;
+  } catch (const std::exception& error) {
+    const std::string text = error.what();
+    throw PrecompileError(ErrorCode::lost_rank, fmt::format("rank {} of {}, connect: expected all ranks at {}:{} within {} s: {}",
+                                                            job.rank, job.size, job.master_addr, job.master_port,
+                                                            options.init_deadline.count() / 1000, text.substr(0, text.find('\n'))));
+  }
+}
+
+}  // namespace precast

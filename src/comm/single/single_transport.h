@@ -1,0 +1,35 @@
+#pragma once
+
+#include "comm/environment.h"
+#include "comm/transport.h"
+
+namespace precast {
+
+/// One process: every collective is already done.
+class SingleTransport final : public Transport {
+ public:
+  explicit SingleTransport(JobEnvironment job) : job_(std::move(job)) {}
+
+  [[nodiscard]] std::string_view name() const noexcept override { return "single"; }
+  [[nodiscard]] std::string_view launcher() const noexcept override { return job_.launcher; }
+  [[nodiscard]] int rank() const noexcept override { return 0; }
+  [[nodiscard]] int size() const noexcept override { return 1; }
+  [[nodiscard]] int local_rank() const noexcept override { return 0; }
+  [[nodiscard]] int local_size() const noexcept override { return 1; }
+  [[nodiscard]] bool takes(const at::Tensor&) const override { return true; }
+  void broadcast(const at::Tensor&, int, Deadline) override {}
+  void all_reduce(const at::Tensor&, Reduction, Deadline) override {}
+  void all_gather(const at::Tensor& output, const at::Tensor& input, Deadline) override { output.view_as(input).copy_(input); }
+  void barrier(Deadline) override {}
+  [[nodiscard]] std::string phase() const override { return phase_; }
+  void set_phase(std::string_view phase) override { phase_ = phase; }
+  [[nodiscard]] c10::intrusive_ptr<c10d::ProcessGroup> process_group() override;
+  void register_group(const std::string&) override {}
+  [[nodiscard]] std::vector<std::string> groups() const override { return {}; }
+
+ private:
+  JobEnvironment job_;
+  std::string phase_ = "start";
+};
+
+}  // namespace precast

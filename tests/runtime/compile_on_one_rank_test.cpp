@@ -1,0 +1,199 @@
+#include "capture/modules.h"
+#include "comm/transport.h"
+#include "precast/precast.h"
+#include "rank_test.h"
+#include "runtime/pair_broadcast.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <utility>
+
+namespace precast::test {
+namespace {
+
+using rank_test::communicator;
+using rank_test::kTime;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+const auto kTrain = [](Mlp& model, const at::Tensor& x, const at::Tensor& y) {
+  auto loss = torch::nn::functional::cross_entropy(model->forward(x), y);
+  loss.backward();
+  return loss;
+};
+
+struct Batch {
+  explicit Batch(int seed) {
+    torch::manual_seed(seed);
+    x = torch::randn({5, 8});
+    y = torch::randint(0, 4, {5});
+  }
+  at::Tensor x, y;
+};
+
+Mlp equal_model() {
+  torch::manual_seed(17);
+  return Mlp();
+}
+
+/// The error of a call that every rank makes, and that must fail on every rank.
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const PrecompileError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+/// Whether all ranks have this text: what the ranks throw together must be one text.
+bool is_one_text(const std::string& text) {
+  const auto all = communicator().all_gather(std::as_bytes(std::span(text)), after(kTime));
+  return std::ranges::all_of(all, [&](const auto& other) { return other == all.front(); });
+}
+
+TEST(CompileOnOneRank, OnlyRank0CallsFnAndEveryRankRunsTheStep) {
+  Mlp model = equal_model();
+  Mlp eager = copy_of(model, Mlp());
+  const Batch batch(communicator().rank());
+  int calls = 0;
+  const auto fn = [&](Mlp& m, const at::Tensor& x, const at::Tensor& y) { return ++calls, kTrain(m, x, y); };
+  CompileReport report;
+  const auto step = compile_on_one_rank(communicator(), fn, Options{}, report, model, batch.x, batch.y);
+  EXPECT_EQ(calls, communicator().rank() == 0 ? 1 : 0);
+  EXPECT_EQ(report.captures, communicator().rank() == 0 ? 1 : 0);
+  EXPECT_TRUE(is_one_text(step.artifact().python_code));
+  EXPECT_TRUE(torch::equal(step(model, batch.x, batch.y), kTrain(eager, batch.x, batch.y).detach()));
+  EXPECT_TRUE(torch::equal(model->fc1->weight.grad(), eager->fc1->weight.grad()));
+}
+
+TEST(CompileOnOneRank, AnExceptionOfFnReachesEveryRank) {  // C193
+  Mlp model = equal_model();
+  const Batch batch(0);
+  const auto fn = [](Mlp&, const at::Tensor&, const at::Tensor&) -> at::Tensor { throw std::out_of_range("index 7 of 5"); };
+  if (communicator().rank() == 0) {
+    EXPECT_THROW(compile_on_one_rank(communicator(), fn, Options{}, model, batch.x, batch.y), std::out_of_range);
+  } else {
+    EXPECT_THAT(error_of([&] { compile_on_one_rank(communicator(), fn, Options{}, model, batch.x, batch.y); }),
+                AllOf(HasSubstr("rank 0 of"), HasSubstr("capture"), HasSubstr("index 7 of 5")));
+  }
+  EXPECT_FALSE(model->fc1->weight.grad().defined());
+}
+
+TEST(CompileOnOneRank, ADifferenceBetweenRanksIsFoundBeforeFnIsCalled) {  // C199
+  const bool odd = communicator().rank() == communicator().size() - 1;
+  Mlp model = equal_model();
+  const Batch batch(0);
+  int calls = 0;
+  const auto fn = [&](Mlp& m, const at::Tensor& x, const at::Tensor& y) { return ++calls, kTrain(m, x, y); };
+  const auto compile = [&](const Options& options, Mlp& m, const at::Tensor& x) {
+    const std::string text = error_of([&] { compile_on_one_rank(communicator(), fn, options, m, x, batch.y); });
+    EXPECT_TRUE(is_one_text(text)) << text;
+    EXPECT_THAT(text, HasSubstr("rank " + std::to_string(communicator().size() - 1) + " of"));
+    return text;
+  };
+  EXPECT_THAT(compile(Options{}, model, odd ? batch.x.narrow(0, 0, 4) : batch.x), AllOf(HasSubstr("[5, 8]"), HasSubstr("[4, 8]")));
+  EXPECT_THAT(compile(Options{}, model, odd ? batch.x.to(at::kDouble) : batch.x),
+              AllOf(HasSubstr("float32"), HasSubstr("float64")));
+  EXPECT_THAT(compile(Options{.input_gradients = odd}, model, batch.x), AllOf(HasSubstr("input gradients"), HasSubstr("on")));
+  Mlp other = equal_model();
+  if (odd) other->fc2->eval();
+  EXPECT_THAT(compile(Options{}, other, batch.x), AllOf(HasSubstr("'fc2'"), HasSubstr("train"), HasSubstr("eval")));
+  EXPECT_EQ(calls, 0);
+}
+
+TEST(CompileOnOneRank, DifferentValuesAreFoundAtTheFirstStep) {
+  Mlp model = equal_model();
+  const Batch batch(0);
+  {
+    const torch::NoGradGuard no_grad;
+    if (communicator().rank() == communicator().size() - 1) model->fc2->bias[1] += 1;
+  }
+  const auto step = compile_on_one_rank(communicator(), kTrain, Options{}, model, batch.x, batch.y);
+  const std::string text = error_of([&] { step(model, batch.x, batch.y); });
+  EXPECT_THAT(text, AllOf(HasSubstr("'fc2.bias'"), HasSubstr("rank " + std::to_string(communicator().size() - 1))));
+  EXPECT_FALSE(model->fc1->weight.grad().defined());
+}
+
+/// Forwards to the real transport, and changes what the last rank receives by the n-th byte broadcast of at least `least` bytes.
+class DamagingTransport final : public Transport {
+ public:
+  using Damage = std::function<void(const at::Tensor& bytes)>;
+  DamagingTransport(Transport& real, std::int64_t least, int nth, Damage damage)
+      : real_(real), least_(least), nth_(nth), damage_(std::move(damage)) {}
+
+  std::string_view name() const noexcept override { return real_.name(); }
+  std::string_view launcher() const noexcept override { return real_.launcher(); }
+  int rank() const noexcept override { return real_.rank(); }
+  int size() const noexcept override { return real_.size(); }
+  int local_rank() const noexcept override { return real_.local_rank(); }
+  int local_size() const noexcept override { return real_.local_size(); }
+  bool takes(const at::Tensor& tensor) const override { return real_.takes(tensor); }
+  void broadcast(const at::Tensor& tensor, int root, Deadline deadline) override {
+    real_.broadcast(tensor, root, deadline);
+    if (tensor.scalar_type() != at::kByte || tensor.numel() < least_ || nth_-- != 0) return;
+    if (rank() == size() - 1) damage_(tensor);
+  }
+  void all_reduce(const at::Tensor& tensor, Reduction reduction, Deadline deadline) override {
+    real_.all_reduce(tensor, reduction, deadline);
+  }
+  void all_gather(const at::Tensor& out, const at::Tensor& in, Deadline deadline) override { real_.all_gather(out, in, deadline); }
+  void barrier(Deadline deadline) override { real_.barrier(deadline); }
+  std::string phase() const override { return real_.phase(); }
+  void set_phase(std::string_view phase) override { real_.set_phase(phase); }
+  c10::intrusive_ptr<c10d::ProcessGroup> process_group() override { return real_.process_group(); }
+  void register_group(const std::string& name) override { real_.register_group(name); }
+  std::vector<std::string> groups() const override { return real_.groups(); }
+
+ private:
+  Transport& real_;
+  std::int64_t least_;
+  int nth_;
+  Damage damage_;
+};
+
+/// compile_on_one_rank over a damaged broadcast: the one error of all ranks.
+std::string compile_damaged(int nth, DamagingTransport::Damage damage) {
+  Mlp model = equal_model();
+  const Batch batch(0);
+  // Headers and lengths are shorter than 16 bytes or are the first broadcast; code and cache are longer.
+  const Communicator comm(std::make_shared<DamagingTransport>(rank_test::transport(), 16, nth, std::move(damage)));
+  const std::string text = error_of([&] { compile_on_one_rank(comm, kTrain, Options{}, model, batch.x, batch.y); });
+  EXPECT_TRUE(is_one_text(text)) << text;
+  EXPECT_THAT(text, HasSubstr("rank " + std::to_string(communicator().size() - 1) + " of"));
+  return text;
+}
+
+void flip_a_bit(const at::Tensor& bytes) {
+  bytes[bytes.numel() / 2].bitwise_xor_(1);
+}
+
+TEST(CompileOnOneRank, AFlippedBitIsRejectedByAllRanksBeforeParsing) {  // C197
+  EXPECT_THAT(compile_damaged(1, flip_a_bit), AllOf(HasSubstr("python_code"), HasSubstr("expected sha256"), HasSubstr("found")));
+  EXPECT_THAT(compile_damaged(2, flip_a_bit), AllOf(HasSubstr("cache"), HasSubstr("expected sha256")));
+}
+
+TEST(CompileOnOneRank, ADamagedHeaderIsRejectedByAllRanks) {  // C198
+  EXPECT_THAT(compile_damaged(0, [](const at::Tensor& bytes) { bytes.zero_(); }), HasSubstr("header"));
+  EXPECT_THAT(compile_damaged(0, [](const at::Tensor& bytes) { bytes.narrow(0, 10, 12).fill_(255); }), HasSubstr("header"));
+}
+
+TEST(PairHeader, RoundTripsAndRefusesWhatDoesNotFit) {  // C198
+  const runtime::PairHeader header = runtime::header_of({.python_code = "text", .cache = {std::byte{1}}});
+  const std::string bytes = runtime::write_header(header);
+  EXPECT_EQ(runtime::read_header(bytes).code_digest, header.code_digest);
+  for (std::size_t n = 0; n < bytes.size(); ++n)
+    EXPECT_THROW(runtime::read_header(std::string_view(bytes).substr(0, n)), std::runtime_error);
+  runtime::PairHeader absurd = header;
+  absurd.cache_size = ~std::uint64_t{0};
+  EXPECT_THROW(runtime::read_header(runtime::write_header(absurd)), std::runtime_error);
+}
+
+}  // namespace
+}  // namespace precast::test
