@@ -76,7 +76,10 @@ JobEnvironment read_place(const Reader& reader, const Names& names) {
     refuse(fmt::format("{}, {}: only a part of what {} sets; set both, or unset both for one process", reader.shown(names.rank),
                        reader.shown(names.size), names.launcher));
   check_range(reader, names.rank, *rank, names.size, *size);
-  JobEnvironment job{.launcher = std::string(names.launcher), .rank = *rank, .size = *size};
+  JobEnvironment job;
+  job.launcher = names.launcher;
+  job.rank = *rank;
+  job.size = *size;
   const auto local_rank = reader.number(names.local_rank, 0);
   const auto local_size = reader.number(names.local_size, 1);
   if (local_size && !local_rank)

@@ -8,9 +8,9 @@
 
 #include <fmt/format.h>
 
-#include <atomic>
 #include <chrono>
 #include <exception>
+#include <mutex>
 #include <stdexcept>
 #include <utility>
 
@@ -114,6 +114,8 @@ std::shared_ptr<detail::StepRunner> prime(const Communicator& comm, const Artifa
     runner = load_trusted(artifact);
   } catch (const PrecompileError& error) {
     finding = {error.code(), fmt::format("prime: {}", error.what())};
+  } catch (const std::exception& error) {  // out of memory, or LibTorch: the other ranks wait for word of it all the same
+    finding = {ErrorCode::internal, fmt::format("prime: {}", error.what())};
   }
   comm.agree(finding, deadline).throw_if_failed();
   return runner;
@@ -126,20 +128,27 @@ class JobStep final : public detail::StepRunner {
       : comm_(std::move(comm)), step_(std::move(step)), deadline_(deadline) {}
 
   std::vector<Leaf> run(const detail::CallArguments& arguments) override {
-    if (comm_.size() > 1 && !checked_.exchange(true)) {
-      const auto phase = comm_.enter("first step");
-      runtime::compare_values(comm_, arguments, after(deadline_)).throw_if_failed();
-    }
+    if (comm_.size() > 1) check_once(arguments);
     return step_->run(arguments);
   }
   [[nodiscard]] const TreeSpec& result_spec() const override { return step_->result_spec(); }
   [[nodiscard]] const Artifact& artifact() const override { return step_->artifact(); }
 
  private:
+  /// A failed check is made again: the caller may have broadcast the module meanwhile.
+  void check_once(const detail::CallArguments& arguments) {
+    const std::lock_guard lock(mutex_);
+    if (checked_) return;
+    const auto phase = comm_.enter("first step");
+    runtime::compare_values(comm_, arguments, after(deadline_)).throw_if_failed();
+    checked_ = true;
+  }
+
   Communicator comm_;
   std::shared_ptr<detail::StepRunner> step_;
   std::chrono::milliseconds deadline_;
-  std::atomic<bool> checked_ = false;
+  std::mutex mutex_;  // Guards checked_.
+  bool checked_ = false;
 };
 
 }  // namespace
@@ -147,17 +156,18 @@ class JobStep final : public detail::StepRunner {
 std::shared_ptr<detail::StepRunner> detail::compile_on_one_rank(const Communicator& comm, const CallArguments& arguments,
                                                                 const std::function<Flat()>& fn, const Options& options,
                                                                 CompileReport* report) {
-  check_names(options);
   {
     const auto phase = comm.enter("agree on arguments");
-    compare_ranks(comm, describe_rank(arguments, options), after(options.collective_deadline)).throw_if_failed();
+    compare_ranks(comm, "agree on arguments", describe_rank(arguments, options), after(options.collective_deadline))
+        .throw_if_failed();
   }
+  check_names(options);  // of one rank alone would leave the others waiting for its description
   Captured captured;
   if (comm.rank() == kLeader) captured = capture_on_leader(comm, arguments, fn, options, *report);
   // The other ranks wait here while the leader captures, so the header has the long deadline.
   PairHeader header;
   {
-    const auto phase = comm.enter(comm.rank() == kLeader ? "broadcast" : "capture (on rank 0)");
+    const auto phase = comm.enter("capture");
     header = exchange_header(comm, captured.header, after(options.compile_deadline));
   }
   if (captured.exception) std::rethrow_exception(captured.exception);

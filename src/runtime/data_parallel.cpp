@@ -1,6 +1,5 @@
 #include "precast/data_parallel.h"
 
-#include "artifact/sha256.h"
 #include "module/lift.h"
 #include "runtime/describe.h"
 #include "runtime/rank_description.h"
@@ -78,7 +77,7 @@ void broadcast_module(torch::nn::Module& module, const Communicator& comm, std::
   const std::vector<LiftedTensor> tensors = tensors_of(module, /*with_buffers=*/true);
   std::vector<runtime::Field> fields;
   for (const LiftedTensor& tensor : tensors) fields.push_back(describe(fmt::format("'{}'", tensor.name), tensor.tensor));
-  runtime::compare_ranks(comm, fields, after(time)).throw_if_failed();
+  runtime::compare_ranks(comm, "broadcast module", fields, after(time)).throw_if_failed();
   const at::NoGradGuard no_grad;
   for (const LiftedTensor& tensor : tensors) comm.broadcast(tensor.tensor, 0, after(time));
 }
@@ -96,7 +95,7 @@ void scatter_gradients(torch::nn::Module& module, const Communicator& comm, cons
     fields.push_back(describe(fmt::format("gradient of '{}'", parameter.name), gradient));
   }
   // Ranks that disagree on what is pending would meet in different collectives.
-  runtime::compare_ranks(comm, fields, after(options.deadline)).throw_if_failed();
+  runtime::compare_ranks(comm, "scatter gradients", fields, after(options.deadline)).throw_if_failed();
   for (const Bucket& bucket : make_buckets(pending, options.bucket_bytes)) {
     const at::Tensor flat = flatten_bucket(bucket);
     comm.all_reduce(flat, Reduction::sum, after(options.deadline));

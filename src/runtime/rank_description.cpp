@@ -9,6 +9,7 @@
 #include <torch/version.h>
 
 #include <algorithm>
+#include <string_view>
 
 namespace precast::runtime {
 namespace {
@@ -46,7 +47,8 @@ std::vector<std::vector<std::byte>> gather(const Communicator& comm, const std::
 }
 
 /// The first field of rank 0 that `other` lacks or has with another value, else the first that only `other` has.
-Verdict first_difference(const std::vector<Field>& leader, const std::vector<Field>& other, int rank, int size) {
+Verdict first_difference(const std::vector<Field>& leader, const std::vector<Field>& other, int rank, int size,
+                         std::string_view phase) {
   const auto value_in = [](const std::vector<Field>& fields, const std::string& name) {
     const auto found = std::ranges::find(fields, name, &Field::name);
     return found == fields.end() ? std::string("nothing") : found->value;
@@ -57,9 +59,9 @@ Verdict first_difference(const std::vector<Field>& leader, const std::vector<Fie
       if (expected == found) continue;
       return {ErrorCode::rank_mismatch,
               fmt::format(
-                  "rank {} of {}, agree on arguments: {}: expected {} (as rank 0 has it), found {}; start all ranks with the same "
-                  "program, configuration and data shapes",
-                  rank, size, field.name, expected, found)};
+                  "rank {} of {}, {}: {}: expected {} (as rank 0 has it), found {}; give all ranks the same program, configuration "
+                  "and data shapes",
+                  rank, size, phase, field.name, expected, found)};
     }
   }
   return {};
@@ -79,7 +81,10 @@ std::vector<Field> describe_rank(const detail::CallArguments& arguments, const O
   for (const detail::ModuleArgument& module : arguments.modules)
     fields.push_back({fmt::format("argument {}", module.position), "a module"});
   const auto parameters = module::lift_parameters(arguments.modules);
-  for (const auto& [name, tensor] : parameters) fields.push_back({fmt::format("parameter '{}'", name), describe_tensor(tensor)});
+  // Rank 0's program accumulates on the gradients of its own choice of parameters.
+  for (const auto& [name, tensor] : parameters)
+    fields.push_back(
+        {fmt::format("parameter '{}'", name), describe_tensor(tensor) + (tensor.requires_grad() ? "" : " without gradient")});
   for (const auto& [name, tensor] : module::lift_buffers(arguments.modules, parameters))
     fields.push_back({fmt::format("buffer '{}'", name), describe_tensor(tensor)});
   for (const auto& [name, training] : module::training_modes(arguments.modules))
@@ -90,14 +95,14 @@ std::vector<Field> describe_rank(const detail::CallArguments& arguments, const O
   return fields;
 }
 
-Verdict compare_ranks(const Communicator& comm, const std::vector<Field>& mine, Deadline deadline) {
+Verdict compare_ranks(const Communicator& comm, std::string_view phase, const std::vector<Field>& mine, Deadline deadline) {
   const std::string text = pack(mine);
   const auto digests = gather(comm, artifact::sha256(text), deadline);
   if (std::ranges::all_of(digests, [&](const auto& digest) { return digest == digests.front(); })) return {};
   const auto texts = gather(comm, text, deadline);
   const std::vector<Field> leader = unpack(texts.front());
   for (std::size_t rank = 1; rank < texts.size(); ++rank) {
-    const Verdict verdict = first_difference(leader, unpack(texts[rank]), static_cast<int>(rank), comm.size());
+    const Verdict verdict = first_difference(leader, unpack(texts[rank]), static_cast<int>(rank), comm.size(), phase);
     if (!verdict.ok()) return verdict;
   }
   return {};

@@ -5,6 +5,7 @@
 #include "precast/step.h"
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace precast::runtime {
@@ -20,6 +21,7 @@ std::vector<Field> describe_rank(const detail::CallArguments& arguments, const O
 
 /// Collective. Compares digests, and the fields themselves only where those differ.
 /// @returns ok, or rank_mismatch: the first field in which a rank differs from rank 0, that rank, and both values.
-Verdict compare_ranks(const Communicator& comm, const std::vector<Field>& mine, Deadline deadline);
+/// @param phase  as messages name it.
+Verdict compare_ranks(const Communicator& comm, std::string_view phase, const std::vector<Field>& mine, Deadline deadline);
 
 }  // namespace precast::runtime

@@ -139,15 +139,4 @@ std::shared_ptr<Transport> connect_mpi(const JobEnvironment& job, const Communic
   return std::make_shared<MpiTransport>(job, options);
 }
 
-std::shared_ptr<Transport> connect_mpi(const JobEnvironment& job, const CommunicatorOptions& options) {
-  auto session = MpiSession::open();
-  if (session->world_rank() != job.rank || session->world_size() != job.size)
-    throw PrecompileError(
-        ErrorCode::environment,
-        fmt::format("environment: {} says rank {} of {}, but this program's MPI says rank {} of {}: start it with the "
-                    "mpirun of the MPI it was built with",
-                    job.launcher, job.rank, job.size, session->world_rank(), session->world_size()));
-  return std::make_shared<MpiTransport>(std::move(session), job, options);
-}
-
 }  // namespace precast
