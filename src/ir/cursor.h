@@ -19,16 +19,16 @@ class Cursor {
  public:
   explicit Cursor(std::span<const Token> tokens) : tokens_(tokens) {}
 
-  [[nodiscard]] bool at_end() { return skip_comments(), position_ == tokens_.size(); }
-  [[nodiscard]] bool at(std::string_view text) {
-    return !at_end() && tokens_[position_].text == text && !at_kind(Token::Kind::string);
+  [[nodiscard]] bool at_end() const { return next() == tokens_.size(); }
+  [[nodiscard]] bool at(std::string_view text) const {
+    return !at_end() && tokens_[next()].text == text && !at_kind(Token::Kind::string);
   }
-  [[nodiscard]] bool at_kind(Token::Kind kind) { return !at_end() && tokens_[position_].kind == kind; }
+  [[nodiscard]] bool at_kind(Token::Kind kind) const { return !at_end() && tokens_[next()].kind == kind; }
 
   /// Steps over `text` if it is next.
   bool take(std::string_view text) {
     if (!at(text)) return false;
-    ++position_;
+    position_ = next() + 1;
     return true;
   }
   void expect(std::string_view text) {
@@ -36,7 +36,8 @@ class Cursor {
   }
   std::string_view take_kind(Token::Kind kind, std::string_view what) {
     if (!at_kind(kind)) fail("expected " + std::string(what));
-    return tokens_[position_++].text;
+    position_ = next() + 1;
+    return tokens_[position_ - 1].text;
   }
   std::string_view take_name() { return take_kind(Token::Kind::name, "a name"); }
 
@@ -46,14 +47,17 @@ class Cursor {
     return {};
   }
 
-  [[noreturn]] void fail(const std::string& what) {
+  [[noreturn]] void fail(const std::string& what) const {
     throw SyntaxError(
-        what + (at_end() ? ", found the end of the line" : ", found '" + std::string(tokens_[position_].text.substr(0, 60)) + "'"));
+        what + (at_end() ? ", found the end of the line" : ", found '" + std::string(tokens_[next()].text.substr(0, 60)) + "'"));
   }
 
  private:
-  void skip_comments() {
-    while (position_ < tokens_.size() && tokens_[position_].kind == Token::Kind::comment) ++position_;
+  /// The next token that is no comment. Looking does not step over a comment, so that take_comment still finds it.
+  [[nodiscard]] std::size_t next() const {
+    std::size_t i = position_;
+    while (i < tokens_.size() && tokens_[i].kind == Token::Kind::comment) ++i;
+    return i;
   }
   std::span<const Token> tokens_;
   std::size_t position_ = 0;

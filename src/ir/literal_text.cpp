@@ -85,7 +85,11 @@ TreeSpec from_json(const nlohmann::json& json, int depth) {
     const auto keys = nlohmann::json::parse(json["context"].get<std::string>());
     if (!keys.is_array() || keys.size() != spec.children.size())
       throw std::runtime_error("a dict has another number of keys than of children");
-    for (const auto& key : keys) spec.keys.push_back(key.is_string() ? key.get<std::string>() : key.dump());
+    for (const auto& key : keys) {
+      if (key.is_structured())
+        throw std::runtime_error("a dict's key is neither text nor a number");  // dump() would recurse into it
+      spec.keys.push_back(key.is_string() ? key.get<std::string>() : key.dump());
+    }
   }
   return spec;
 }

@@ -120,7 +120,7 @@ class CallWriter {
   [[nodiscard]] std::string write_one(const Dtype& value) const { return "torch." + value.name; }
   [[nodiscard]] std::string write_one(const Layout& value) const { return "torch." + value.name; }
   [[nodiscard]] std::string write_one(const MemoryFormat& value) const { return "torch." + value.name; }
-  [[nodiscard]] std::string write_one(const Device& value) const { return fmt::format("device(type='{}')", value.type); }
+  [[nodiscard]] std::string write_one(const Device& value) const { return "device(type=" + quote(value.type) + ")"; }
   [[nodiscard]] std::string write_one(const Operand::List& value) const { return "[" + list(value) + "]"; }
 
   const Program& program_;

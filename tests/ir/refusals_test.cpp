@@ -104,11 +104,10 @@ TEST(Refusals, AnIndexOutOfRangeIsNamed) {
 
 TEST(Refusals, ATextCutAnywhereNeverPassesForAnother) {
   const std::string whole = text();
-  const std::size_t metadata_end = whole.find("INPUT_ALIASES");
+  const std::size_t metadata_end = whole.find("\nUSER_INPUT_NAMES");  // what follows is optional
   for (std::size_t n = 0; n < metadata_end; ++n) {
     const std::string found = refusal(std::string_view(whole).substr(0, n));
-    if (found == "accepted")
-      EXPECT_EQ(write_python_code(read_python_code(whole.substr(0, n))).substr(0, 100), whole.substr(0, 100)) << n;
+    EXPECT_NE(found, "accepted") << n << " bytes";
   }
 }
 
