@@ -48,7 +48,8 @@ nlohmann::ordered_json to_json(const TreeSpec& spec) {
     for (const std::string& key : spec.keys) context += (context.size() > 1 ? ", " : "") + nlohmann::json(key).dump(-1, ' ', true);
     context += "]";
   }
-  json["context"] = context;
+  json["context"] =
+      spec.is_leaf() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(context);  // Python knows a leaf by both nulls
   json["children_spec"] = nlohmann::ordered_json::array();
   for (const TreeSpec& child : spec.children) json["children_spec"].push_back(to_json(child));
   return json;

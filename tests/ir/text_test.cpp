@@ -111,7 +111,7 @@ TEST(Text, TheMembersOfADictSpecAreThePythonReferencesJson) {
   EXPECT_EQ(
       write_treespec(spec),
       R"([1, {"type": "builtins.tuple", "context": "null", "children_spec": [{"type": "builtins.dict", "context": "[\"x\"]", )"
-      R"("children_spec": [{"type": null, "context": "null", "children_spec": []}]}]}])");
+      R"("children_spec": [{"type": null, "context": null, "children_spec": []}]}]}])");
   EXPECT_EQ(read_treespec(write_treespec(spec)), spec);
 }
 
