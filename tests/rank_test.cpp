@@ -7,6 +7,7 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <string>
 
 namespace precast::rank_test {
 namespace {
@@ -28,12 +29,15 @@ class BarrierAfterEachTest : public testing::EmptyTestEventListener {
 
 /// Other ranks than 0 say only what failed.
 class FailuresOfOtherRanks : public testing::EmptyTestEventListener {
+  void OnTestStart(const testing::TestInfo& test) override { test_ = std::string(test.test_suite_name()) + "." + test.name(); }
   void OnTestPartResult(const testing::TestPartResult& result) override {
     if (!result.failed()) return;
-    std::cerr << "rank " << communicator().rank() << ": " << testing::UnitTest::GetInstance()->current_test_info()->name() << ": "
+    std::cerr << "rank " << communicator().rank() << ": " << test_ << ": "
               << (result.file_name() != nullptr ? result.file_name() : "?") << ":" << result.line_number() << "\n"
               << result.summary() << std::endl;
   }
+
+  std::string test_;  // GoogleTest holds its lock here, under which it would also look up the current test.
 };
 
 }  // namespace

@@ -1,7 +1,5 @@
 #include "comm/connected_transport.h"
 
-#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
-
 #include <algorithm>
 #include <thread>
 
@@ -28,29 +26,6 @@ void ConnectedTransport::set_phase(std::string_view phase) {
   const std::lock_guard lock(mutex_);
   phase_ = phase;
   if (sigterm_) sigterm_->set_phase(phase);
-}
-
-void ConnectedTransport::register_group(const std::string& name) {
-  const auto group = process_group();
-  const std::lock_guard lock(mutex_);
-  const auto place = std::lower_bound(groups_.begin(), groups_.end(), name);
-  if (place != groups_.end() && *place == name) return;
-  if (c10d::is_process_group_registered(name))
-    throw std::invalid_argument("register_group: '" + name + "' is the name of another group of this process; choose another name");
-  c10d::register_process_group(name, group);
-  groups_.insert(place, name);
-}
-
-std::vector<std::string> ConnectedTransport::groups() const {
-  const std::lock_guard lock(mutex_);
-  return groups_;
-}
-
-void ConnectedTransport::unregister_groups() {
-  const std::lock_guard lock(mutex_);
-  for (const std::string& name : groups_)
-    if (c10d::is_process_group_registered(name)) c10d::unregister_process_group(name);
-  groups_.clear();
 }
 
 void ConnectedTransport::begin_collective() {

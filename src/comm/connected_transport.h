@@ -1,6 +1,7 @@
 #pragma once
 
 #include "comm/environment.h"
+#include "comm/group_names.h"
 #include "comm/lost_ranks.h"
 #include "comm/sigterm.h"
 #include "comm/transport.h"
@@ -26,8 +27,8 @@ class ConnectedTransport : public Transport {
   [[nodiscard]] int local_size() const noexcept override { return job_.local_size; }
   [[nodiscard]] std::string phase() const override;
   void set_phase(std::string_view phase) override;
-  void register_group(const std::string& name) override;
-  [[nodiscard]] std::vector<std::string> groups() const override;
+  void register_group(const std::string& name) override { groups_.add(name, process_group()); }
+  [[nodiscard]] std::vector<std::string> groups() const override { return groups_.names(); }
 
   /// How long a functional collective may take.
   [[nodiscard]] std::chrono::milliseconds collective_deadline() const noexcept { return collective_deadline_; }
@@ -48,17 +49,17 @@ class ConnectedTransport : public Transport {
   /// Sends `mine` to all ranks and returns what arrived from each within a second. Must not throw, and must not block for longer.
   virtual std::vector<std::optional<RankStatus>> exchange_statuses(const RankStatus& mine) = 0;
   /// Before the last reference to the group goes.
-  void unregister_groups();
+  void unregister_groups() { groups_.unregister(); }
 
   [[nodiscard]] const JobEnvironment& job() const noexcept { return job_; }
 
  private:
   JobEnvironment job_;
   std::chrono::milliseconds collective_deadline_;
-  mutable std::mutex mutex_;  // Guards phase_, groups_ and loss_.
+  mutable std::mutex mutex_;  // Guards phase_ and loss_.
   std::string phase_ = "start";
-  std::vector<std::string> groups_;
   std::string loss_;
+  GroupNames groups_;
   std::atomic<bool> lost_ = false;
   std::atomic<std::uint64_t> collectives_ = 0;
   std::optional<SigtermNotice> sigterm_;

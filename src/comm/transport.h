@@ -2,15 +2,11 @@
 
 #include "precast/communicator.h"
 
-#include <c10/util/intrusive_ptr.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <string>
 #include <string_view>
 #include <vector>
-
-namespace c10d {
-class ProcessGroup;
-}
 
 namespace precast {
 
@@ -44,7 +40,7 @@ class Transport {
   [[nodiscard]] virtual std::string phase() const = 0;
   virtual void set_phase(std::string_view phase) = 0;
 
-  /// The group of all ranks for functional collectives; null in a single process, whose collectives need none.
+  /// The group of all ranks for functional collectives.
   [[nodiscard]] virtual c10::intrusive_ptr<c10d::ProcessGroup> process_group() = 0;
   /// Registers process_group() under `name` until this transport ends.
   virtual void register_group(const std::string& name) = 0;

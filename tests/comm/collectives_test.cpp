@@ -94,7 +94,7 @@ TEST(Collectives, BroadcastFillsStridedBoolScalarAndEmptyTensors) {
 }
 
 TEST(Collectives, BroadcastFillsAParameterThatRequiresGrad) {
-  const auto parameter = at::full({3}, rank(), at::TensorOptions().requires_grad(true));
+  const auto parameter = at::full({3}, rank(), at::kFloat).set_requires_grad(true);
   communicator().broadcast(parameter, 0, soon());
   EXPECT_TRUE(at::equal(parameter.detach(), at::zeros({3})));
   EXPECT_TRUE(parameter.requires_grad() && parameter.is_leaf());

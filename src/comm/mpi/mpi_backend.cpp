@@ -57,7 +57,8 @@ void put_back(const at::Tensor& tensor, const at::Tensor& flat) {
 
 void expect_elements(const char* operation, int64_t found, int64_t expected) {
   if (found != expected)
-    throw std::invalid_argument(fmt::format("{} over MPI: expected {} elements on the larger side, found {}", operation, expected, found));
+    throw std::invalid_argument(
+        fmt::format("{} over MPI: expected {} elements on the larger side, found {}", operation, expected, found));
 }
 
 }  // namespace
@@ -112,7 +113,8 @@ WorkPointer MpiBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     at::Tensor all = at::empty({getSize(), inputs[i].numel()}, inputs[i].options());
     _allgather_base(all, inputs[i], options);
-    for (int rank = 0; rank < getSize(); ++rank) outputs[i][static_cast<std::size_t>(rank)].copy_(all[rank].view(inputs[i].sizes()));
+    for (int rank = 0; rank < getSize(); ++rank)
+      outputs[i][static_cast<std::size_t>(rank)].copy_(all[rank].view(inputs[i].sizes()));
   }
   return done(c10d::OpType::ALLGATHER, {});
 }
@@ -131,7 +133,8 @@ WorkPointer MpiBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& inp
   return done(c10d::OpType::_REDUCE_SCATTER_BASE, {output});
 }
 
-WorkPointer MpiBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
+WorkPointer MpiBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                        const c10d::ReduceScatterOptions& options) {
   for (std::size_t i = 0; i < inputs.size(); ++i) _reduce_scatter_base(outputs[i], inputs[i], options);
   return done(c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED, outputs);
 }
@@ -156,13 +159,14 @@ std::vector<int> MpiBackend::bytes_by_rank(const at::Tensor& tensor, const std::
   if (n_bytes > INT_MAX) throw std::invalid_argument("all_to_all over MPI: expected at most 2 GiB on a rank; send it in parts");
   if (rows.empty()) {
     if (tensor.numel() % getSize() != 0)
-      throw std::invalid_argument(fmt::format("all_to_all over MPI: {} elements do not divide among {} ranks", tensor.numel(), size));
+      throw std::invalid_argument(
+          fmt::format("all_to_all over MPI: {} elements do not divide among {} ranks", tensor.numel(), size));
     return std::vector<int>(size, static_cast<int>(n_bytes / getSize()));
   }
   const int64_t n_rows = std::accumulate(rows.begin(), rows.end(), int64_t{0});
   if (rows.size() != size || n_rows != tensor.size(0))
-    throw std::invalid_argument(
-        fmt::format("all_to_all over MPI: expected {} splits of {} rows, found {} of {}", size, tensor.size(0), rows.size(), n_rows));
+    throw std::invalid_argument(fmt::format("all_to_all over MPI: expected {} splits of {} rows, found {} of {}", size,
+                                            tensor.size(0), rows.size(), n_rows));
   std::vector<int> bytes;
   for (const int64_t n : rows) bytes.push_back(n_rows == 0 ? 0 : static_cast<int>(n * (n_bytes / n_rows)));
   return bytes;

@@ -1,14 +1,17 @@
 #pragma once
 
 #include "comm/environment.h"
+#include "comm/group_names.h"
 #include "comm/transport.h"
 
 namespace precast {
 
-/// One process: every collective is already done.
+/// One process: every collective is already done. Functional collectives, which a program captured for several ranks holds, run on
+/// a group of one that is made for the first name registered.
 class SingleTransport final : public Transport {
  public:
   explicit SingleTransport(JobEnvironment job) : job_(std::move(job)) {}
+  ~SingleTransport() override { groups_.unregister(); }
 
   [[nodiscard]] std::string_view name() const noexcept override { return "single"; }
   [[nodiscard]] std::string_view launcher() const noexcept override { return job_.launcher; }
@@ -24,12 +27,14 @@ class SingleTransport final : public Transport {
   [[nodiscard]] std::string phase() const override { return phase_; }
   void set_phase(std::string_view phase) override { phase_ = phase; }
   [[nodiscard]] c10::intrusive_ptr<c10d::ProcessGroup> process_group() override;
-  void register_group(const std::string&) override {}
-  [[nodiscard]] std::vector<std::string> groups() const override { return {}; }
+  void register_group(const std::string& name) override { groups_.add(name, process_group()); }
+  [[nodiscard]] std::vector<std::string> groups() const override { return groups_.names(); }
 
  private:
   JobEnvironment job_;
   std::string phase_ = "start";
+  GroupNames groups_;
+  c10::intrusive_ptr<c10d::ProcessGroup> group_;
 };
 
 }  // namespace precast
