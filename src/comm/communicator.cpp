@@ -1,55 +1,22 @@
 #include "precast/communicator.h"
 
+#include "comm/byte_collectives.h"
 #include "comm/connect.h"
 #include "comm/findings.h"
 #include "comm/single/single_transport.h"
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
-#include <fmt/format.h>
 
-#include <algorithm>
 #include <utility>
 
 namespace precast {
 namespace {
 
-constexpr std::int64_t kChunkBytes = std::int64_t{1} << 30;  // MPI counts are ints
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 40;   // a length beyond this is damage, not data
-
 /// `tensor` as a transport takes it: itself, or a contiguous copy where the transport can reach it.
 at::Tensor reachable(const Transport& transport, const at::Tensor& tensor) {
   const at::Tensor here = transport.takes(tensor) ? tensor : tensor.to(at::kCPU);
   return here.contiguous();
-}
-
-at::Tensor as_tensor(std::span<std::byte> bytes) {
-  return at::from_blob(bytes.data(), {static_cast<std::int64_t>(bytes.size())}, at::TensorOptions(at::kByte));
-}
-
-/// One number of each rank, by rank.
-std::vector<std::int64_t> all_gather_number(Transport& transport, std::int64_t mine, Deadline deadline) {
-  const at::Tensor out = at::empty({transport.size()}, at::kLong);
-  transport.all_gather(out, at::full({1}, mine, at::kLong), deadline);
-  const auto* numbers = out.const_data_ptr<std::int64_t>();
-  return {numbers, numbers + out.numel()};
-}
-
-/// Root's length, once all ranks have heard the same.
-std::int64_t agree_on_length(Transport& transport, std::int64_t mine, int root, Deadline deadline) {
-  const at::Tensor length = at::full({1}, mine, at::kLong);
-  transport.broadcast(length, root, deadline);
-  const auto heard = all_gather_number(transport, length.item<std::int64_t>(), deadline);
-  const std::int64_t expected = heard[static_cast<std::size_t>(root)];
-  for (int rank = 0; rank < transport.size(); ++rank) {
-    const std::int64_t found = heard[static_cast<std::size_t>(rank)];
-    if (found != expected || found < 0 || found > kMostBytes)
-      throw PrecompileError(
-          ErrorCode::artifact_mismatch,
-          fmt::format("rank {} of {}, {}: a broadcast announced {} bytes, rank {} sent {}; the transfer was damaged, try again",
-                      rank, transport.size(), transport.phase(), found, root, expected));
-  }
-  return expected;
 }
 
 }  // namespace
@@ -88,19 +55,7 @@ std::string_view Communicator::transport() const noexcept {
 }
 
 void Communicator::broadcast(std::vector<std::byte>& bytes, int root, Deadline deadline) const {
-  if (size() == 1) return;
-  try {
-    const auto length =
-        static_cast<std::size_t>(agree_on_length(*transport_, static_cast<std::int64_t>(bytes.size()), root, deadline));
-    if (rank() != root) bytes.assign(length, std::byte{0});
-    for (std::size_t start = 0; start < length; start += kChunkBytes) {
-      const std::size_t n = std::min<std::size_t>(kChunkBytes, length - start);
-      transport_->broadcast(as_tensor(std::span(bytes).subspan(start, n)), root, deadline);
-    }
-  } catch (const PrecompileError&) {
-    if (rank() != root) bytes.clear();
-    throw;
-  }
+  if (size() > 1) broadcast_bytes(*transport_, bytes, root, deadline);
 }
 
 void Communicator::broadcast(const at::Tensor& tensor, int root, Deadline deadline) const {
@@ -120,19 +75,7 @@ void Communicator::all_reduce(const at::Tensor& tensor, Reduction reduction, Dea
 }
 
 std::vector<std::vector<std::byte>> Communicator::all_gather(std::span<const std::byte> bytes, Deadline deadline) const {
-  const auto lengths = all_gather_number(*transport_, static_cast<std::int64_t>(bytes.size()), deadline);
-  const std::int64_t longest = std::ranges::max(lengths);
-  std::vector<std::vector<std::byte>> all(lengths.size());
-  if (longest == 0) return all;
-  const at::Tensor mine = at::zeros({longest}, at::kByte), out = at::empty({longest * size()}, at::kByte);
-  std::ranges::copy(bytes, static_cast<std::byte*>(mine.data_ptr()));
-  transport_->all_gather(out, mine, deadline);
-  const auto* gathered = static_cast<const std::byte*>(out.const_data_ptr());
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    const std::byte* start = gathered + static_cast<std::int64_t>(rank) * longest;
-    all[rank].assign(start, start + lengths[rank]);
-  }
-  return all;
+  return all_gather_bytes(*transport_, bytes, deadline);
 }
 
 void Communicator::barrier(Deadline deadline) const {

@@ -1,5 +1,6 @@
 #include "rank_test.h"
 
+#include "comm/byte_collectives.h"
 #include "precast/error.h"
 
 #include <ATen/ATen.h>
@@ -59,6 +60,16 @@ TEST(Collectives, EveryRootsBytesReplaceThoseOfTheOthers) {  // C204
       communicator().broadcast(bytes, root, soon());
       EXPECT_TRUE(bytes == pattern(length, root)) << length << " bytes of rank " << root;
     }
+  }
+}
+
+TEST(Collectives, BytesArriveAtEachSideOfAChunksBorder) {  // C204
+  constexpr int64_t kChunk = 64;
+  const int root = size() - 1;
+  for (const std::size_t length : {0UL, 1UL, 63UL, 64UL, 65UL, 127UL, 128UL, 129UL, 1000UL}) {
+    auto bytes = rank() == root ? pattern(length, 5) : pattern(200, 99);
+    broadcast_bytes(rank_test::transport(), bytes, root, soon(), kChunk);
+    EXPECT_TRUE(bytes == pattern(length, 5)) << length << " bytes in chunks of " << kChunk;
   }
 }
 

@@ -4,6 +4,7 @@
 #endif
 #include "comm/c10d/gloo_transport.h"
 
+#include "comm/c10d/nccl_backend.h"
 #include "comm/connected_transport.h"
 
 #include <ATen/Functions.h>
@@ -29,6 +30,7 @@ constexpr auto kStatusTime = std::chrono::seconds(1);
 constexpr auto kStoreTime = milliseconds(500);     // for one answer of the store once a rank is lost
 constexpr auto kBetweenLooks = milliseconds(100);  // at the store, while waiting in a collective
 constexpr auto kGoodbyeTime = std::chrono::seconds(5);
+constexpr auto kNcclTime = std::chrono::hours(24);  // NCCL's own watchdog ends the process: our deadlines come first
 
 c10d::ReduceOp reduce_op(Reduction reduction) {
   switch (reduction) {
@@ -39,6 +41,7 @@ c10d::ReduceOp reduce_op(Reduction reduction) {
   return c10d::ReduceOp::SUM;
 }
 
+/// CPU tensors go by Gloo. Where every rank has a GPU of its own, CUDA tensors go by NCCL.
 class GlooTransport final : public ConnectedTransport {
  public:
   GlooTransport(const JobEnvironment& job, const CommunicatorOptions& options)
@@ -55,9 +58,20 @@ class GlooTransport final : public ConnectedTransport {
     group_->setGroupName("precast");
   }
 
+  /// Collective: one rank without a usable GPU keeps all on Gloo.
+  void use_nccl_if_all_can(const CommunicatorOptions& options) {
+    const at::Tensor usable = at::full({1}, nccl_is_usable(job()) ? 1 : 0, at::kInt);
+    all_reduce(usable, Reduction::min, after(options.init_deadline));
+    if (usable.item<int>() == 0) return;
+    nccl_ = make_nccl_backend(c10::make_intrusive<c10d::PrefixStore>("nccl", store_), job(), kNcclTime);
+    group_->setBackend(c10::DeviceType::CUDA, c10d::ProcessGroup::BackendType::NCCL, nccl_);
+  }
+
   ~GlooTransport() override {
     unregister_groups();
     if (lost()) {
+      if (nccl_) nccl_->abort();
+      std::ignore = nccl_.release();
       // Gloo's threads may still wait for the lost rank, and its destructor for them: it stays until the process ends.
       std::ignore = group_.release();
       std::ignore = backend_.release();
@@ -66,16 +80,16 @@ class GlooTransport final : public ConnectedTransport {
     say_goodbye();
   }
 
-  [[nodiscard]] std::string_view name() const noexcept override { return "gloo"; }
-  [[nodiscard]] bool takes(const at::Tensor& tensor) const override { return tensor.device().is_cpu(); }
+  [[nodiscard]] std::string_view name() const noexcept override { return nccl_ ? "nccl" : "gloo"; }
+  [[nodiscard]] bool takes(const at::Tensor& tensor) const override { return tensor.is_cpu() || (nccl_ && tensor.is_cuda()); }
 
   void broadcast(const at::Tensor& tensor, int root, Deadline deadline) override {
     run("broadcast", deadline, [&](milliseconds left) {
       std::vector<at::Tensor> tensors = {tensor};
       c10d::BroadcastOptions options;
       options.rootRank = root;
-      options.timeout = left;
-      return backend_->broadcast(tensors, options);
+      options.timeout = time_of(tensor, left);
+      return backend_of(tensor).broadcast(tensors, options);
     });
   }
 
@@ -84,8 +98,8 @@ class GlooTransport final : public ConnectedTransport {
       std::vector<at::Tensor> tensors = {tensor};
       c10d::AllreduceOptions options;
       options.reduceOp = reduce_op(reduction);
-      options.timeout = left;
-      return backend_->allreduce(tensors, options);
+      options.timeout = time_of(tensor, left);
+      return backend_of(tensor).allreduce(tensors, options);
     });
   }
 
@@ -93,8 +107,8 @@ class GlooTransport final : public ConnectedTransport {
     run("all_gather", deadline, [&](milliseconds left) {
       at::Tensor out = output, in = input;
       c10d::AllgatherOptions options;
-      options.timeout = left;
-      return backend_->_allgather_base(out, in, options);
+      options.timeout = time_of(input, left);
+      return backend_of(input).all_gather_single(out, in, options);
     });
   }
 
@@ -158,6 +172,13 @@ class GlooTransport final : public ConnectedTransport {
     return c10::make_intrusive<c10d::PrefixStore>(fmt::format("precast/{}/{}", job.restart, connections++), store);
   }
 
+  [[nodiscard]] c10d::Backend& backend_of(const at::Tensor& tensor) const {
+    return tensor.is_cuda() ? *nccl_ : static_cast<c10d::Backend&>(*backend_);
+  }
+  [[nodiscard]] static milliseconds time_of(const at::Tensor& tensor, milliseconds left) {
+    return tensor.is_cuda() ? milliseconds(kNcclTime) : left;
+  }
+
   static std::string status_key(int rank) { return fmt::format("status/{}", rank); }
 
   std::optional<RankStatus> read_status(int other) {
@@ -185,6 +206,7 @@ class GlooTransport final : public ConnectedTransport {
       if (!work) work = start(std::max(left, milliseconds(1)));
       if (!work->isCompleted()) return false;
       if (!work->isSuccess()) std::rethrow_exception(work->exception());
+      work->synchronize();  // The caller's CUDA stream goes on after it.
       return true;
     });
   }
@@ -204,6 +226,7 @@ class GlooTransport final : public ConnectedTransport {
 
   c10::intrusive_ptr<c10d::Store> store_;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> backend_;
+  c10::intrusive_ptr<c10d::Backend> nccl_;  // Null: not used.
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   steady_clock::time_point next_look_ = steady_clock::now();
 };
@@ -212,7 +235,9 @@ class GlooTransport final : public ConnectedTransport {
 
 std::shared_ptr<Transport> connect_gloo(const JobEnvironment& job, const CommunicatorOptions& options) {
   try {
-    return std::make_shared<GlooTransport>(job, options);
+    auto transport = std::make_shared<GlooTransport>(job, options);
+    transport->use_nccl_if_all_can(options);
+    return transport;
   } catch (const PrecompileError&) {
     throw;
   } catch (const std::exception& error) {
