@@ -1,4 +1,4 @@
-// A rank that fault_test.py signals. Arguments: CASE VICTIM DEADLINE_MS. Cases:
+// A rank that fault_test.py signals. Arguments: CASE VICTIM DEADLINE_MS [CONNECT_MS]. Cases:
 //   outside  the victim stays in phase 'capture' until SIGUSR1, the others wait for it in phase 'broadcast'
 //   inside   all ranks reduce without end in phase 'run', the victim prints its process id after the first time
 //   error    the victim throws before a collective that the others enter (its communicator ends in the ordinary way)
@@ -66,7 +66,7 @@ void error(const Communicator& comm, int victim, std::chrono::milliseconds time)
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) return 2;
+  if (argc != 4 && argc != 5) return 2;
   const std::string which = argv[1];
   const int victim = std::stoi(argv[2]);
   const auto time = std::chrono::milliseconds(std::stoi(argv[3]));
@@ -75,7 +75,9 @@ int main(int argc, char** argv) {
   sigaddset(&wake, SIGUSR1);
   sigprocmask(SIG_BLOCK, &wake, nullptr);  // Before any thread starts, so that all have it blocked and sigwait takes it.
   try {
-    const Communicator comm = Communicator::from_environment();
+    precast::CommunicatorOptions options;
+    if (argc == 5) options.init_deadline = std::chrono::milliseconds(std::stoi(argv[4]));
+    const Communicator comm = Communicator::from_environment(options);
     comm.barrier(after(std::chrono::minutes(1)));
     try {
       which == "outside" ? outside(comm, victim, time) : which == "inside" ? inside(comm, victim, time) : error(comm, victim, time);

@@ -5,6 +5,7 @@ Arguments: the fault_rank binary, mpirun, then unittest's. Signals go to process
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -29,8 +30,8 @@ def torchrun(n):
 class Job:
     """A running job whose output lines are kept with the time of their arrival."""
 
-    def __init__(self, command):
-        environment = dict(os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    def __init__(self, command, **variables):
+        environment = dict(os.environ, **variables, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
         self.lines = []
         self.arrived = threading.Condition()
@@ -169,6 +170,39 @@ class GlooFaults(FaultCase):
 
     def test_a_late_rank_inside_the_deadline_is_waited_for(self):  # C202
         MpiFaults.late(self, torchrun(3))
+
+
+class ByHand(FaultCase):
+    """Ranks started without a launcher, by torchrun's variables."""
+
+    def start_rank(self, rank, size, port, victim=1, connect=60.0):
+        variables = {"RANK": rank, "WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        job = Job([BINARY, "outside", str(victim), "60000", str(int(connect * 1000))], **{name: str(value) for name, value in variables.items()})
+        self.addCleanup(job.close)
+        return job
+
+    def free_port(self):
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            return listener.getsockname()[1]
+
+    def test_a_second_job_on_the_same_port_is_refused_and_the_first_goes_on(self):  # C209
+        port = self.free_port()
+        first = [self.start_rank(rank, 2, port) for rank in range(2)]
+        victim = first[1].wait_for(r"\[rank 1\] pid (\d+)")[0][1]
+        second = self.start_rank(0, 2, port)
+        self.assertNotEqual(second.finish(), 0, second.text())
+        self.assertIn(f"rank 0 of 2, connect: MASTER_PORT={port} is used by another program", second.text())
+        os.kill(int(victim[1]), signal.SIGUSR1)
+        for job in first:
+            self.assertEqual(job.finish(), 0, job.text())
+
+    def test_a_rank_that_never_starts_is_named(self):  # C195
+        port = self.free_port()
+        ranks = [self.start_rank(rank, 3, port, connect=DEADLINE) for rank in (0, 2)]
+        for job in ranks:
+            self.assertNotEqual(job.finish(), 0, job.text())
+            self.assertRegex(job.text(), r"rank [02] of 3, connect: .*lost rank 1: did not come")
 
 
 if __name__ == "__main__":

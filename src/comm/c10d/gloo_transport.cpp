@@ -9,6 +9,7 @@
 
 #include <ATen/Functions.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -17,6 +18,8 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <numeric>
+#include <stdexcept>
 #include <thread>
 #include <utility>
 
@@ -30,6 +33,7 @@ constexpr auto kStatusTime = std::chrono::seconds(1);
 constexpr auto kStoreTime = milliseconds(500);     // for one answer of the store once a rank is lost
 constexpr auto kBetweenLooks = milliseconds(100);  // at the store, while waiting in a collective
 constexpr auto kGoodbyeTime = std::chrono::seconds(5);
+constexpr const char* kLeaving = "leaving";         // how many ranks no longer wait for the others to come
 constexpr auto kNcclTime = std::chrono::hours(24);  // NCCL's own watchdog ends the process: our deadlines come first
 
 c10d::ReduceOp reduce_op(Reduction reduction) {
@@ -41,11 +45,93 @@ c10d::ReduceOp reduce_op(Reduction reduction) {
   return c10d::ReduceOp::SUM;
 }
 
+c10::intrusive_ptr<c10d::Store> open_store(const JobEnvironment& job, const CommunicatorOptions& options) {
+  c10d::TCPStoreOptions tcp;
+  tcp.port = static_cast<std::uint16_t>(job.master_port);
+  tcp.isServer = !job.agent_store && job.rank == 0;
+  tcp.numWorkers = job.size;
+  tcp.waitWorkers = false;
+  tcp.timeout = options.init_deadline;
+  auto store = c10::make_intrusive<c10d::TCPStore>(job.master_addr, tcp);
+  // Ranks that torchrun started again must not meet keys of the ranks before them.
+  // Nor may one connection of this process meet those of the one before.
+  static std::atomic<int> connections = 0;
+  return c10::make_intrusive<c10d::PrefixStore>(fmt::format("precast/{}/{}", job.restart, connections++), store);
+}
+
+std::string first_line(const std::exception& error) {
+  const std::string text = error.what();
+  return text.substr(0, text.find('\n'));
+}
+
+/// Gloo's own words for a closed connection are long, and about its source files.
+std::string plain_words(const std::exception& error) {
+  const std::string text = first_line(error);
+  const bool closed = text.find("Connection closed") != std::string::npos || text.find("Connection reset") != std::string::npos;
+  return closed ? "the connection to another rank closed" : text;
+}
+
+/// The store may have ended with the rank or agent that hosted it: then there is nothing to hear, which is an answer too.
+template <class T, class Ask>
+T answered(T otherwise, const Ask& ask) {
+  try {
+    return ask();
+  } catch (const std::exception&) {
+    return otherwise;
+  }
+}
+
+std::string arrival_key(int rank) {
+  return fmt::format("here/{}", rank);
+}
+
+/// c10d's store, with what went wrong in words for the person who started the job.
+c10::intrusive_ptr<c10d::Store> reach_store(const JobEnvironment& job, const CommunicatorOptions& options) {
+  try {
+    return open_store(job, options);
+  } catch (const std::exception& error) {
+    const std::string text = first_line(error);
+    if (text.find("EADDRINUSE") != std::string::npos)
+      throw PrecompileError(
+          ErrorCode::environment,
+          fmt::format(
+              "rank {} of {}, connect: MASTER_PORT={} is used by another program, perhaps another job; set it to a free port",
+              job.rank, job.size, job.master_port));
+    throw PrecompileError(ErrorCode::lost_rank,
+                          fmt::format("rank {} of {}, connect: expected rank 0 at {}:{} within {} s: {}", job.rank, job.size,
+                                      job.master_addr, job.master_port, options.init_deadline.count() / 1000, text));
+  }
+}
+
+/// Waits until all ranks have come, so that those who have not are named: Gloo itself would only say that it waited.
+/// Where one gives up, all do; the rank that holds the store leaves last, or the others could not hear of it.
+void await_all_ranks(c10d::Store& store, const JobEnvironment& job, const CommunicatorOptions& options) {
+  const Deadline deadline = after(options.init_deadline);
+  store.set(arrival_key(job.rank), "1");
+  std::vector<int> missing(static_cast<std::size_t>(job.size));
+  std::iota(missing.begin(), missing.end(), 0);
+  while (true) {
+    std::erase_if(missing, [&](int rank) { return store.check({arrival_key(rank)}); });
+    if (missing.empty()) return;
+    if (steady_clock::now() >= deadline || store.check({kLeaving})) break;
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  store.add(kLeaving, 1);
+  const auto n_here = job.size - static_cast<int>(missing.size());
+  const Deadline end = after(kStatusTime);
+  while (job.rank == 0 && !job.agent_store && store.add(kLeaving, 0) < n_here && steady_clock::now() < end)
+    std::this_thread::sleep_for(milliseconds(5));
+  throw PrecompileError(ErrorCode::lost_rank,
+                        fmt::format("rank {} of {}, connect: expected all ranks at {}:{} within {} s; lost {} {}: did not come",
+                                    job.rank, job.size, job.master_addr, job.master_port, options.init_deadline.count() / 1000,
+                                    missing.size() == 1 ? "rank" : "ranks", fmt::join(missing, ", ")));
+}
+
 /// CPU tensors go by Gloo. Where every rank has a GPU of its own, CUDA tensors go by NCCL.
 class GlooTransport final : public ConnectedTransport {
  public:
-  GlooTransport(const JobEnvironment& job, const CommunicatorOptions& options)
-      : ConnectedTransport(job, options), store_(open_store(job, options)) {
+  GlooTransport(const JobEnvironment& job, const CommunicatorOptions& options, c10::intrusive_ptr<c10d::Store> store)
+      : ConnectedTransport(job, options), store_(std::move(store)) {
     auto gloo = c10d::ProcessGroupGloo::Options::create(options.init_deadline);
     gloo->devices.push_back(options.network_interface.empty()
                                 ? c10d::ProcessGroupGloo::createDefaultDevice()
@@ -158,20 +244,6 @@ class GlooTransport final : public ConnectedTransport {
  private:
   static constexpr const char* kGaveUp = "gave-up";
 
-  static c10::intrusive_ptr<c10d::Store> open_store(const JobEnvironment& job, const CommunicatorOptions& options) {
-    c10d::TCPStoreOptions tcp;
-    tcp.port = static_cast<std::uint16_t>(job.master_port);
-    tcp.isServer = !job.agent_store && job.rank == 0;
-    tcp.numWorkers = job.size;
-    tcp.waitWorkers = false;
-    tcp.timeout = options.init_deadline;
-    auto store = c10::make_intrusive<c10d::TCPStore>(job.master_addr, tcp);
-    // Ranks that torchrun started again must not meet keys of the ranks before them.
-    // Nor may one connection of this process meet those of the one before.
-    static std::atomic<int> connections = 0;
-    return c10::make_intrusive<c10d::PrefixStore>(fmt::format("precast/{}/{}", job.restart, connections++), store);
-  }
-
   [[nodiscard]] c10d::Backend& backend_of(const at::Tensor& tensor) const {
     return tensor.is_cuda() ? *nccl_ : static_cast<c10d::Backend&>(*backend_);
   }
@@ -187,27 +259,21 @@ class GlooTransport final : public ConnectedTransport {
     return status_from_text({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   }
 
-  /// The store may have ended with the rank or agent that hosted it: then there is nothing to hear, which is an answer too.
-  template <class T, class Ask>
-  static T answered(T otherwise, const Ask& ask) {
-    try {
-      return ask();
-    } catch (const std::exception&) {
-      return otherwise;
-    }
-  }
-
   template <class Start>
   void run(std::string_view operation, Deadline deadline, const Start& start) {
     begin_collective();
     const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
     c10::intrusive_ptr<c10d::Work> work;
     wait_for(operation, deadline, [&] {
-      if (!work) work = start(std::max(left, milliseconds(1)));
-      if (!work->isCompleted()) return false;
-      if (!work->isSuccess()) std::rethrow_exception(work->exception());
-      work->synchronize();  // The caller's CUDA stream goes on after it.
-      return true;
+      try {
+        if (!work) work = start(std::max(left, milliseconds(1)));
+        if (!work->isCompleted()) return false;
+        if (!work->isSuccess()) std::rethrow_exception(work->exception());
+        work->synchronize();  // The caller's CUDA stream goes on after it.
+        return true;
+      } catch (const std::exception& error) {
+        throw std::runtime_error(plain_words(error));
+      }
     });
   }
 
@@ -234,17 +300,17 @@ class GlooTransport final : public ConnectedTransport {
 }  // namespace
 
 std::shared_ptr<Transport> connect_gloo(const JobEnvironment& job, const CommunicatorOptions& options) {
+  const auto store = reach_store(job, options);
   try {
-    auto transport = std::make_shared<GlooTransport>(job, options);
+    await_all_ranks(*store, job, options);
+    auto transport = std::make_shared<GlooTransport>(job, options, store);
     transport->use_nccl_if_all_can(options);
     return transport;
   } catch (const PrecompileError&) {
     throw;
   } catch (const std::exception& error) {
-    const std::string text = error.what();
-    throw PrecompileError(ErrorCode::lost_rank, fmt::format("rank {} of {}, connect: expected all ranks at {}:{} within {} s: {}",
-                                                            job.rank, job.size, job.master_addr, job.master_port,
-                                                            options.init_deadline.count() / 1000, text.substr(0, text.find('\n'))));
+    throw PrecompileError(ErrorCode::lost_rank, fmt::format("rank {} of {}, connect: a rank that came was lost: {}", job.rank,
+                                                            job.size, plain_words(error)));
   }
 }
 
