@@ -106,6 +106,15 @@ int depth_of(std::string_view json) {
 
 }  // namespace
 
+bool is_python_text(std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t n = utf8_length(text);
+    if (n == 0 || text.front() == '\0') return false;
+    text.remove_prefix(n);
+  }
+  return true;
+}
+
 std::string quote(std::string_view value) {
   std::string out = "'";
   while (!value.empty()) {

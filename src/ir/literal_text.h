@@ -11,6 +11,9 @@ namespace precast::ir {
 /// are not valid UTF-8 nothing is invented: they are refused. @throws PrecompileError refused_capture.
 std::string quote(std::string_view value);
 
+/// Whether Python would read these bytes as source at all: UTF-8 without NUL.
+bool is_python_text(std::string_view text);
+
 /// A number as Python writes it: the shortest text that reads back to the same double; inf and nan by name.
 std::string write_float(double value);
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <stdexcept>
@@ -60,7 +61,7 @@ class Named {
   [[nodiscard]] int index(std::size_t size) const {
     const std::int64_t value = integer();
     if (value < 0 || static_cast<std::uint64_t>(value) >= size)
-      malformed(name_, fmt::format("indices from 0 to {}, found {}", size, value));
+      malformed(name_, fmt::format("indices below {}, found {}", size, value));
     return static_cast<int>(value);
   }
   [[nodiscard]] std::vector<Named> items() const {
@@ -141,10 +142,20 @@ std::vector<TensorMeta> read_tensors(const Literals& literals, const std::string
   return out;
 }
 
+// A plain leaf whose value is not known, and a NaN as write_literal writes it: no value of a leaf is a tuple.
+const Literal kNotRecorded = {Literal::Tuple{}};
+const Literal kNan = {Literal::Tuple{{{"nan"}}}};
+
 std::optional<Literal> read_value(const Named& value) {
-  const auto* tuple = std::get_if<Literal::Tuple>(&value.literal().is);
-  if (tuple == nullptr) return value.literal();
-  return Literal{std::numeric_limits<double>::quiet_NaN()};  // as write_literal writes it
+  if (value.literal() == kNotRecorded) return std::nullopt;
+  if (value.literal() == kNan) return Literal{std::numeric_limits<double>::quiet_NaN()};
+  if (std::holds_alternative<Literal::Tuple>(value.literal().is)) malformed(value.name(), "values of leaves, which no tuple is");
+  return value.literal();
+}
+
+Literal value_literal(const InputMeta& input) {
+  const bool is_plain = !input.shape && !input.is_generator;
+  return input.value.value_or(is_plain ? kNotRecorded : kNone);
 }
 
 std::vector<InputMeta> read_inputs(const Literals& literals) {
@@ -161,14 +172,17 @@ std::vector<InputMeta> read_inputs(const Literals& literals) {
     if (!dtypes[i].is_none()) out[i].dtype = dtypes[i].dtype();
     if (!devices[i].is_none()) out[i].device = devices[i].device();
   }
-  if (const auto names = literals.find("USER_INPUT_NAMES"))
-    for (std::size_t i = 0; i < n; ++i) out[i].path = names->items(n)[i].string();
-  const auto generators = literals.find("USER_INPUT_GENERATORS");
-  if (generators)
-    for (std::size_t i = 0; i < n; ++i) out[i].is_generator = generators->items(n)[i].boolean();
-  if (const auto values = literals.find("USER_INPUT_VALUES"))
-    for (std::size_t i = 0; i < n; ++i)
-      if (!out[i].shape && !out[i].is_generator) out[i].value = read_value(values->items(n)[i]);
+  const auto each = [&](const std::string& name, auto read) {
+    const auto literal = literals.find(name);
+    if (!literal) return;
+    const auto items = literal->items(n);
+    for (std::size_t i = 0; i < n; ++i) read(out[i], items[i]);
+  };
+  each("USER_INPUT_NAMES", [](InputMeta& input, const Named& item) { input.path = item.string(); });
+  each("USER_INPUT_GENERATORS", [](InputMeta& input, const Named& item) { input.is_generator = item.boolean(); });
+  each("USER_INPUT_VALUES", [](InputMeta& input, const Named& item) {
+    if (!input.shape && !input.is_generator) input.value = read_value(item);
+  });
   return out;
 }
 
@@ -219,7 +233,7 @@ std::vector<std::pair<std::string, Literal>> metadata_literals(const Metadata& m
       {"USER_INPUT_DEVICES", list_of(metadata.inputs, [](const InputMeta& in) { return in.device ? Literal{*in.device} : kNone; })},
       {"USER_INPUT_BOUNDS", list_of(metadata.inputs, [](const InputMeta&) { return kNone; })},
       {"USER_INPUT_NAMES", list_of(metadata.inputs, [](const InputMeta& in) { return Literal{in.path}; })},
-      {"USER_INPUT_VALUES", list_of(metadata.inputs, [](const InputMeta& in) { return in.value.value_or(kNone); })},
+      {"USER_INPUT_VALUES", list_of(metadata.inputs, value_literal)},
       {"USER_INPUT_GENERATORS", list_of(metadata.inputs, [](const InputMeta& in) { return Literal{in.is_generator}; })},
       {"MODULE_TRAINING", {std::move(training)}},
       {"GRAD_INPUT_INDICES", list_of(metadata.grad_input_indices, index)},
@@ -239,6 +253,8 @@ Metadata read_metadata(const std::map<std::string, Literal>& map) {
   metadata.inputs = read_inputs(literals);
   metadata.num_positional_args = literals["NUM_POSITIONAL_ARGS"].index(std::numeric_limits<int>::max());
   metadata.module_positions = read_indices(literals["MODULE_POSITIONS"], static_cast<std::size_t>(metadata.num_positional_args));
+  if (std::ranges::adjacent_find(metadata.module_positions, std::greater_equal<>()) != metadata.module_positions.end())
+    malformed("MODULE_POSITIONS", "positions in rising order");
   metadata.grad_param_indices = read_indices(literals["GRAD_PARAM_INDICES"], metadata.params.size() + metadata.buffers.size());
   if (!literals["IN_SPEC"].is_none()) metadata.in_spec = literals["IN_SPEC"].treespec();
   metadata.out_spec = literals["OUT_SPEC"].treespec();

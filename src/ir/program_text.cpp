@@ -10,6 +10,7 @@
 #include <array>
 #include <limits>
 #include <map>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -351,10 +352,12 @@ class CallReader {
     returned_ = true;
   }
 
+  /// Names stay taken after deletion: a program has one value a name, as its writers have it.
   ValueId define(std::string_view name) {
+    if (!names_.insert(name).second) throw SyntaxError(fmt::format("'{}' is defined twice", name));
     const ValueId value{static_cast<int>(program_.values.size())};
     program_.values.push_back({std::string(name), ""});
-    scope_.insert_or_assign(name, value);
+    scope_.emplace(name, value);
     return value;
   }
 
@@ -366,6 +369,7 @@ class CallReader {
 
   Program& program_;
   std::map<std::string_view, ValueId> scope_;
+  std::set<std::string_view> names_;
   std::string operator_;
   int line_ = 0;
   bool returned_ = false;

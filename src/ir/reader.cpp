@@ -1,5 +1,6 @@
 #include "ir/cursor.h"
 #include "ir/lexer.h"
+#include "ir/literal_text.h"
 #include "ir/metadata_text.h"
 #include "ir/program_text.h"
 #include "ir/text.h"
@@ -9,7 +10,7 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
+#include <limits>
 #include <map>
 #include <optional>
 #include <span>
@@ -146,6 +147,14 @@ void check_counts(const Program& program) {
                     n_outputs, program.outputs.size()));
 }
 
+/// As in Python, 1e999 is inf and 1e-999 is 0.
+double out_of_range(std::string_view number) {
+  const std::size_t exponent = number.find_first_of("eE");
+  const bool small = exponent == std::string_view::npos ? number.starts_with('0') || number.starts_with('.')
+                                                        : number.substr(exponent + 1).starts_with('-');
+  return small ? 0.0 : std::numeric_limits<double>::infinity();
+}
+
 }  // namespace
 
 Number take_number(Cursor& cursor) {
@@ -160,13 +169,18 @@ Number take_number(Cursor& cursor) {
     return {.is_float = false, .integer = value, .real = 0};
   }
   if (text.find_first_not_of("0123456789.eE+-") != std::string::npos) throw SyntaxError("'" + text + "' is no number");
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);  // 1e999 is inf, as in Python
-  if (*end != '\0') throw SyntaxError("'" + text + "' is no number");
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);  // strtod would ask the locale
+  if (error == std::errc::invalid_argument || end != text.data() + text.size()) throw SyntaxError("'" + text + "' is no number");
+  if (error == std::errc::result_out_of_range) value = out_of_range(text);
   return {.is_float = true, .integer = 0, .real = negative ? -value : value};
 }
 
 Program read_python_code(std::string_view text) {
+  if (!is_python_text(text))
+    throw PrecompileError(
+        ErrorCode::invalid_artifact,
+        "python_code is not a Precast artifact: it is not valid Python, since it is not UTF-8 or holds a NUL byte");
   const std::vector<LogicalLine> lines = split_lines(text);
   Program program;
   program.metadata = read_metadata(collect_literals(lines));

@@ -70,6 +70,12 @@ TEST(Text, NanStaysNan) {  // C77
   EXPECT_TRUE(std::isnan(std::get<double>(read_back(taking({nan})).metadata.inputs.at(0).value->is)));
 }
 
+TEST(Text, AValueThatWasNotRecordedStaysUnknown) {
+  Program program = taking({true});
+  program.metadata.inputs.at(0).value.reset();
+  EXPECT_EQ(read_back(program), program);
+}
+
 TEST(Text, TheWholeRangeOfInt64Survives) {  // C77
   for (const std::int64_t value :
        {std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::min(), std::int64_t{0}, std::int64_t{-1}}) {
