@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::string_view kMagic = "precast pair";
 constexpr std::uint32_t kVersion = 1;
+constexpr std::size_t kDigestLength = 64;
 
 Finding check_half(std::string_view what, std::uint64_t expected_size, std::uint64_t size, const std::string& expected_digest,
                    const std::string& digest) {
@@ -44,14 +45,18 @@ std::string write_header(const PairHeader& header) {
   writer.text(header.cache_digest);
   writer.number(static_cast<std::int32_t>(header.failure.code));
   writer.text(header.failure.text);
-  return writer.bytes();
+  return writer.bytes() + artifact::sha256(writer.bytes());
 }
 
 PairHeader read_header(std::string_view bytes) {
-  artifact::ArchiveReader reader(bytes);
+  if (bytes.size() < kDigestLength) throw artifact::ArchiveEnd();
+  const std::string_view content = bytes.substr(0, bytes.size() - kDigestLength);
+  artifact::ArchiveReader reader(content);
   if (reader.text() != kMagic) throw std::runtime_error("it is not the header of a pair");
   if (const auto version = reader.number<std::uint32_t>(); version != kVersion)
     throw std::runtime_error(fmt::format("its format version is {}, expected {}", version, kVersion));
+  // After the version: another one may end otherwise.
+  if (artifact::sha256(content) != bytes.substr(content.size())) throw std::runtime_error("its bytes do not have its sha256");
   PairHeader header;
   header.code_size = reader.number<std::uint64_t>();
   header.cache_size = reader.number<std::uint64_t>();

@@ -1,8 +1,10 @@
 #include "capture/modules.h"
 #include "comm/transport.h"
+#include "forwarding_transport.h"
 #include "precast/precast.h"
 #include "rank_test.h"
 #include "runtime/pair_broadcast.h"
+#include "runtime/rank_description.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -103,7 +105,9 @@ TEST(CompileOnOneRank, ARefusedCaptureReachesEveryRankWithItsCode) {  // C193
     FAIL() << "not refused";
   } catch (const PrecompileError& error) {
     EXPECT_EQ(error.code(), ErrorCode::refused_capture);
-    if (communicator().rank() != 0) EXPECT_THAT(error.what(), HasSubstr("rank 0 of"));
+    if (communicator().rank() != 0) {
+      EXPECT_THAT(error.what(), HasSubstr("rank 0 of"));
+    }
   }
 }
 
@@ -132,6 +136,37 @@ TEST(CompileOnOneRank, ADifferenceBetweenRanksIsFoundBeforeFnIsCalled) {  // C19
   EXPECT_EQ(calls, 0);
 }
 
+TEST(CompileOnOneRank, ADifferentLibraryVersionIsNamed) {  // C199
+  if (is_alone()) GTEST_SKIP() << "one rank differs from no other";
+  const bool odd = communicator().rank() == communicator().size() - 1;
+  std::vector<runtime::Field> mine = runtime::describe_rank({}, {});
+  const auto version = std::ranges::find(mine, "torch version", &runtime::Field::name);
+  ASSERT_NE(version, mine.end());
+  EXPECT_EQ(version->value, TORCH_VERSION);
+  if (odd) version->value = "2.0.1";
+  const Verdict verdict = runtime::compare_ranks(communicator(), "agree on arguments", mine, after(kTime));
+  EXPECT_EQ(verdict.code, ErrorCode::rank_mismatch);
+  EXPECT_THAT(verdict.text, AllOf(HasSubstr("torch version"), HasSubstr(TORCH_VERSION), HasSubstr("2.0.1")));
+  EXPECT_TRUE(is_one_text(verdict.text));
+}
+
+TEST(CompileOnOneRank, DifferentValuesOfABufferAreFoundAtTheFirstStep) {
+  if (is_alone()) GTEST_SKIP() << "one rank differs from no other";
+  torch::manual_seed(3);
+  NormNet model;
+  const at::Tensor x = torch::randn({2, 3, 4, 4});
+  if (communicator().rank() == communicator().size() - 1) model->bn->running_var[0] += 1;
+  const auto fn = [](NormNet& m, const at::Tensor& input) {
+    auto loss = m->forward(input).mean();
+    loss.backward();
+    return loss;
+  };
+  const auto step = compile_on_one_rank(communicator(), fn, Options{}, model, x);
+  const std::string text = error_of([&] { step(model, x); });
+  EXPECT_TRUE(is_one_text(text)) << text;
+  EXPECT_THAT(text, HasSubstr("buffer 'bn.running_var'"));
+}
+
 TEST(CompileOnOneRank, DifferentValuesAreFoundAtTheFirstStep) {
   if (is_alone()) GTEST_SKIP() << "one rank differs from no other";
   Mlp model = equal_model();
@@ -151,48 +186,13 @@ TEST(CompileOnOneRank, AFailedFirstStepMayBeRepeatedAfterABroadcast) {
   Mlp model;
   const Batch batch(0);
   const auto step = compile_on_one_rank(communicator(), kTrain, Options{}, model, batch.x, batch.y);
-  if (!is_alone()) EXPECT_THAT(error_of([&] { step(model, batch.x, batch.y); }), HasSubstr("broadcast_module"));
+  if (!is_alone()) {
+    EXPECT_THAT(error_of([&] { step(model, batch.x, batch.y); }), HasSubstr("broadcast_module"));
+  }
   broadcast_module(*model, communicator());
   Mlp eager = copy_of(model, Mlp());
   EXPECT_TRUE(torch::equal(step(model, batch.x, batch.y), kTrain(eager, batch.x, batch.y).detach()));
 }
-
-/// Forwards to the real transport, and changes what the last rank receives by one broadcast: the n-th of bytes, or the n-th length.
-class DamagingTransport final : public Transport {
- public:
-  using Damage = std::function<void(const at::Tensor& bytes)>;
-  DamagingTransport(Transport& real, at::ScalarType dtype, int nth, Damage damage)
-      : real_(real), dtype_(dtype), nth_(nth), damage_(std::move(damage)) {}
-
-  std::string_view name() const noexcept override { return real_.name(); }
-  std::string_view launcher() const noexcept override { return real_.launcher(); }
-  int rank() const noexcept override { return real_.rank(); }
-  int size() const noexcept override { return real_.size(); }
-  int local_rank() const noexcept override { return real_.local_rank(); }
-  int local_size() const noexcept override { return real_.local_size(); }
-  bool takes(const at::Tensor& tensor) const override { return real_.takes(tensor); }
-  void broadcast(const at::Tensor& tensor, int root, Deadline deadline) override {
-    real_.broadcast(tensor, root, deadline);
-    if (tensor.scalar_type() != dtype_ || nth_-- != 0) return;
-    if (rank() == size() - 1) damage_(tensor);
-  }
-  void all_reduce(const at::Tensor& tensor, Reduction reduction, Deadline deadline) override {
-    real_.all_reduce(tensor, reduction, deadline);
-  }
-  void all_gather(const at::Tensor& out, const at::Tensor& in, Deadline deadline) override { real_.all_gather(out, in, deadline); }
-  void barrier(Deadline deadline) override { real_.barrier(deadline); }
-  std::string phase() const override { return real_.phase(); }
-  void set_phase(std::string_view phase) override { real_.set_phase(phase); }
-  c10::intrusive_ptr<c10d::ProcessGroup> process_group() override { return real_.process_group(); }
-  void register_group(const std::string& name) override { real_.register_group(name); }
-  std::vector<std::string> groups() const override { return real_.groups(); }
-
- private:
-  Transport& real_;
-  at::ScalarType dtype_;
-  int nth_;
-  Damage damage_;
-};
 
 constexpr int kHeader = 0, kCode = 1, kCache = 2;
 
@@ -234,6 +234,17 @@ TEST(CompileOnOneRank, AWrongLengthIsRejectedByAllRanks) {  // C198
   }
 }
 
+TEST(PairHeader, RefusesEachFlippedBit) {  // C198
+  runtime::PairHeader failed = runtime::header_of({.python_code = "text", .cache = {}});
+  failed.failure = {ErrorCode::refused_capture, "rank 0 of 2, capture: why"};
+  const std::string bytes = runtime::write_header(failed);
+  for (std::size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
+    std::string flipped = bytes;
+    flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << (bit % 8)));
+    EXPECT_THROW(runtime::read_header(flipped), std::runtime_error) << "bit " << bit;
+  }
+}
+
 TEST(PairHeader, NamesAnotherFormatVersion) {  // C198
   std::string bytes = runtime::write_header(runtime::header_of({.python_code = "text", .cache = {}}));
   const std::size_t version = bytes.find("precast pair") + std::string_view("precast pair").size();
@@ -250,7 +261,7 @@ TEST(PairHeader, RoundTripsAndRefusesWhatDoesNotFit) {  // C198
   const runtime::PairHeader header = runtime::header_of({.python_code = "text", .cache = {std::byte{1}}});
   const std::string bytes = runtime::write_header(header);
   EXPECT_EQ(runtime::read_header(bytes).code_digest, header.code_digest);
-  for (std::size_t n = 0; n < bytes.size(); ++n)
+  for (std::size_t n = 0; n < bytes.size(); ++n)  // cut at each length
     EXPECT_THROW(runtime::read_header(std::string_view(bytes).substr(0, n)), std::runtime_error);
   runtime::PairHeader absurd = header;
   absurd.cache_size = ~std::uint64_t{0};

@@ -1,4 +1,5 @@
 #include "capture/modules.h"
+#include "forwarding_transport.h"
 #include "precast/precast.h"
 #include "rank_test.h"
 
@@ -6,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <memory>
 #include <vector>
 
 namespace precast::test {
@@ -13,6 +15,7 @@ namespace {
 
 using rank_test::communicator;
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 at::Tensor inputs_of(int rank) {
@@ -79,10 +82,25 @@ TEST(ScatterGradients, AveragesOverTheRanksInPlace) {
 TEST(ScatterGradients, ASecondCallWithoutANewStepChangesNothing) {
   Mlp model = seeded_model(1);
   backward(model, inputs_of(communicator().rank()));
-  scatter_gradients(*model, communicator());
+  const auto transport = std::make_shared<CountingTransport>(rank_test::transport());
+  const Communicator comm(transport);
+  scatter_gradients(*model, comm);
   const auto once = model->fc1->weight.grad().clone();
-  scatter_gradients(*model, communicator());
+  const std::size_t reductions = transport->reduced.size();
+  EXPECT_EQ(reductions, comm.size() == 1 ? 0U : 1U);
+  scatter_gradients(*model, comm);
+  EXPECT_EQ(transport->reduced.size(), reductions);
   EXPECT_TRUE(torch::equal(model->fc1->weight.grad(), once));
+}
+
+TEST(ScatterGradients, ABucketHoldsAtMostItsBytesOrOneGradient) {
+  if (communicator().size() == 1) GTEST_SKIP() << "one rank reduces nothing";
+  Mlp model = seeded_model(1);
+  backward(model, inputs_of(communicator().rank()));
+  const auto transport = std::make_shared<CountingTransport>(rank_test::transport());
+  scatter_gradients(*model, Communicator(transport), {.bucket_bytes = 200});  // 50 floats
+  // fc1 [16, 8] and [16], norm [16] and [16], fc2 [4, 16] and [4], in the order of registration
+  EXPECT_THAT(transport->reduced, ElementsAre(128, 16 + 16 + 16, 64, 4));
 }
 
 TEST(ScatterGradients, MicroBatchesAreReducedOnce) {
@@ -126,7 +144,8 @@ TEST(ScatterGradients, RanksThatDisagreeGetOneError) {
     FAIL() << "not refused";
   } catch (const PrecompileError& error) {
     EXPECT_EQ(error.code(), ErrorCode::rank_mismatch);
-    EXPECT_THAT(error.what(), HasSubstr("gradient of '"));
+    // Before anything was summed, and before the ranks could wait in different collectives.
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("gradient of 'norm.weight'"), HasSubstr("nothing")));
   }
 }
 
