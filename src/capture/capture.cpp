@@ -1,5 +1,6 @@
 #include "capture/capture.h"
 
+#include "aten/names.h"
 #include "capture/operands.h"
 #include "capture/recorder.h"
 #include "capture/undo.h"
@@ -25,10 +26,6 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& text) {
   throw PrecompileError(ErrorCode::refused_capture, text);
-}
-
-std::string device_name(const at::Tensor& tensor) {
-  return c10::DeviceTypeName(tensor.device().type(), /*lower_case=*/true);
 }
 
 void check_layout(const at::Tensor& tensor, const std::string& what) {
@@ -72,8 +69,8 @@ class Inputs {
  private:
   void add_lifted(const module::LiftedTensor& lifted, const char* what, InputKind kind, std::vector<ir::TensorMeta>& metas) {
     check_layout(lifted.tensor, fmt::format("{} '{}'", what, lifted.name));
-    metas.push_back(
-        {lifted.name, lifted.tensor.sizes().vec(), dtype_name(lifted.tensor.scalar_type()), device_name(lifted.tensor)});
+    metas.push_back({lifted.name, lifted.tensor.sizes().vec(), aten::dtype_name(lifted.tensor.scalar_type()),
+                     aten::device_name(lifted.tensor.device())});
     tensors_.push_back({lifted.tensor, next_++});
     recorder_.add_tensor_input(lifted.tensor, lifted.name, lifted.name, kind);
   }
@@ -85,8 +82,8 @@ class Inputs {
     if (const auto* tensor = std::get_if<at::Tensor>(&leaf); tensor != nullptr && tensor->defined()) {
       check_layout(*tensor, fmt::format("input leaf {} ({})", metadata_.inputs.size(), path));
       meta.shape.emplace(tensor->sizes().begin(), tensor->sizes().end());
-      meta.dtype = dtype_name(tensor->scalar_type());
-      meta.device = device_name(*tensor);
+      meta.dtype = aten::dtype_name(tensor->scalar_type());
+      meta.device = aten::device_name(tensor->device());
       tensors_.push_back({*tensor, next_});
       recorder_.add_tensor_input(*tensor, wanted, path, InputKind::user);
     } else if (const auto* generator = std::get_if<at::Generator>(&leaf)) {

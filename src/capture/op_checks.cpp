@@ -1,5 +1,6 @@
 #include "capture/op_checks.h"
 
+#include "aten/op_effects.h"
 #include "precast/error.h"
 
 #include <ATen/core/enum_tag.h>
@@ -14,12 +15,6 @@ namespace {
 
 [[noreturn]] void refuse(const c10::FunctionSchema& schema, std::string_view why) {
   throw PrecompileError(ErrorCode::refused_capture, fmt::format("{} {}", op_name(schema), why));
-}
-
-bool writes(const c10::Argument& argument) {
-  const c10::AliasInfo* info = argument.alias_info();
-  if (info == nullptr) return false;
-  return info->isWrite() || std::ranges::any_of(info->containedTypes(), [](const c10::AliasInfo& item) { return item.isWrite(); });
 }
 
 bool is_assertion(const c10::FunctionSchema& schema) {
@@ -59,7 +54,7 @@ void check_op(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> argument
     refuse(schema, "gives a shape that depends on values, which a captured program cannot have; use a masked form (where) instead");
   if (is_tensor_literal(schema))
     refuse(schema, "builds a tensor literal inside the step; build it outside and pass it as an argument");
-  if (schema.returns().empty() && !is_assertion(schema) && written_arguments(schema, arguments).empty())
+  if (schema.returns().empty() && !is_assertion(schema) && written_by_call(schema, arguments).empty())
     refuse(schema, "has an effect outside its tensors, which a captured program would not repeat; call it outside the step");
 }
 
@@ -77,17 +72,8 @@ bool reads_shapes_only(const c10::FunctionSchema& schema) {
   return name.ends_with("_like") || name.starts_with("aten::new_");
 }
 
-std::vector<std::size_t> written_arguments(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments) {
-  std::vector<std::size_t> written;
-  for (std::size_t i = 0; i < schema.arguments().size(); ++i)
-    if (writes(schema.arguments()[i])) written.push_back(i);
-  const auto training = schema.argumentIndexWithName("training");
-  if (schema.name().find("batch_norm") != std::string::npos && training && arguments[*training].isBool() &&
-      arguments[*training].toBool()) {
-    for (const char* statistic : {"running_mean", "running_var"})
-      if (const auto index = schema.argumentIndexWithName(statistic)) written.push_back(*index);
-  }
-  return written;
+std::vector<std::uint32_t> written_by_call(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments) {
+  return aten::written_arguments(schema, [&](std::size_t i) { return arguments[i].isBool() && !arguments[i].toBool(); });
 }
 
 }  // namespace precast::capture

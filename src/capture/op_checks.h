@@ -25,7 +25,7 @@ bool is_uninitialized_factory(const c10::FunctionSchema& schema);
 /// zeros_like, new_full and their kind take shape and dtype from their operand, never its values.
 bool reads_shapes_only(const c10::FunctionSchema& schema);
 
-/// Indices of the arguments that the op writes into: those that its schema says, and batch norm's running statistics.
-std::vector<std::size_t> written_arguments(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments);
+/// Indices of the arguments that this call writes into.
+std::vector<std::uint32_t> written_by_call(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments);
 
 }  // namespace precast::capture

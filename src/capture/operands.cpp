@@ -1,5 +1,6 @@
 #include "capture/operands.h"
 
+#include "aten/names.h"
 #include "precast/error.h"
 
 #include <ATen/core/Tensor.h>
@@ -12,44 +13,17 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <array>
-#include <string_view>
 #include <utility>
 
 namespace precast::capture {
 namespace {
 
-struct DtypeRow {
-  at::ScalarType type;
-  std::string_view name;
-  std::string_view note;
-};
-
-constexpr std::array kDtypes = {
-    DtypeRow{at::kByte, "uint8", "u8"},
-    DtypeRow{at::kChar, "int8", "i8"},
-    DtypeRow{at::kShort, "int16", "i16"},
-    DtypeRow{at::kInt, "int32", "i32"},
-    DtypeRow{at::kLong, "int64", "i64"},
-    DtypeRow{at::kUInt16, "uint16", "u16"},
-    DtypeRow{at::kUInt32, "uint32", "u32"},
-    DtypeRow{at::kUInt64, "uint64", "u64"},
-    DtypeRow{at::kHalf, "float16", "f16"},
-    DtypeRow{at::kBFloat16, "bfloat16", "bf16"},
-    DtypeRow{at::kFloat, "float32", "f32"},
-    DtypeRow{at::kDouble, "float64", "f64"},
-    DtypeRow{at::kBool, "bool", "b8"},
-    DtypeRow{at::kComplexHalf, "complex32", "c32"},
-    DtypeRow{at::kComplexFloat, "complex64", "c64"},
-    DtypeRow{at::kComplexDouble, "complex128", "c128"},
-    DtypeRow{at::kFloat8_e5m2, "float8_e5m2", "f8e5m2"},
-    DtypeRow{at::kFloat8_e4m3fn, "float8_e4m3fn", "f8e4m3fn"},
-};
-
-const DtypeRow& dtype_row(at::ScalarType type) {
-  for (const DtypeRow& row : kDtypes)
-    if (row.type == type) return row;
-  throw PrecompileError(ErrorCode::refused_capture, fmt::format("dtype {} cannot be written into a program", c10::toString(type)));
+/// "f32" for float32: the first letter of the kind, and the bits. b8 is bool, bf16 bfloat16.
+std::string short_name(const std::string& dtype) {
+  if (dtype == "bool") return "b8";
+  const std::size_t digits = dtype.find_first_of("0123456789");
+  if (digits == std::string::npos) return dtype;
+  return (dtype.starts_with("bfloat") ? "bf" : dtype.substr(0, 1)) + dtype.substr(digits);
 }
 
 std::string layout_name(at::Layout layout) {
@@ -70,7 +44,7 @@ std::string memory_format_name(at::MemoryFormat format) {
 /// A dtype, layout or memory format lies on the stack as an int; only the argument's real type tells which it is.
 ir::Operand integer_operand(std::int64_t value, const c10::Type& type) {
   switch (type.kind()) {
-    case c10::TypeKind::ScalarTypeType: return {ir::Dtype{dtype_name(static_cast<at::ScalarType>(value))}};
+    case c10::TypeKind::ScalarTypeType: return {ir::Dtype{aten::dtype_name(static_cast<at::ScalarType>(value))}};
     case c10::TypeKind::LayoutType: return {ir::Layout{layout_name(static_cast<at::Layout>(value))}};
     case c10::TypeKind::MemoryFormatType: return {ir::MemoryFormat{memory_format_name(static_cast<at::MemoryFormat>(value))}};
     default: return {value};
@@ -112,12 +86,8 @@ bool is_default(const c10::Argument& argument, const c10::IValue& value) {
 
 }  // namespace
 
-std::string dtype_name(at::ScalarType type) {
-  return std::string(dtype_row(type).name);
-}
-
 std::string shape_note(const at::Tensor& tensor) {
-  return fmt::format("{}[{}]", dtype_row(tensor.scalar_type()).note, fmt::join(tensor.sizes(), ", "));
+  return fmt::format("{}[{}]", short_name(aten::dtype_name(tensor.scalar_type())), fmt::join(tensor.sizes(), ", "));
 }
 
 void write_arguments(ir::Call& call, const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments,

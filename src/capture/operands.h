@@ -22,9 +22,6 @@ struct Resolver {
 void write_arguments(ir::Call& call, const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments,
                      const Resolver& resolver);
 
-/// "float32", as Python writes torch.float32.
-std::string dtype_name(at::ScalarType type);
-
 /// "f32[16, 8]".
 std::string shape_note(const at::Tensor& tensor);
 

@@ -194,7 +194,7 @@ void Recorder::check_reads(const c10::FunctionSchema& schema, c10::ArrayRef<c10:
 std::vector<int> Recorder::note_writes(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments,
                                        const std::string& name) {
   std::vector<int> written;
-  for (const std::size_t i : written_arguments(schema, arguments)) {
+  for (const std::uint32_t i : written_by_call(schema, arguments)) {
     visit_tensors(arguments[i], [&](const at::Tensor& tensor) {
       Storage& storage = storage_of(tensor);
       if (storage.kind == InputKind::parameter)

@@ -1,6 +1,5 @@
 #include "runtime/describe.h"
 
-#include <c10/core/DeviceType.h>
 #include <c10/core/ScalarType.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -44,14 +43,6 @@ struct SameAs {
 };
 
 }  // namespace
-
-std::string dtype_name(at::ScalarType dtype) {
-  return std::string(c10::getDtypeNames(dtype).first);
-}
-
-std::string device_name(const at::Device& device) {
-  return c10::DeviceTypeName(device.type(), /*lower_case=*/true);
-}
 
 std::string describe(const std::vector<int>& numbers) {
   return fmt::format("[{}]", fmt::join(numbers, ", "));

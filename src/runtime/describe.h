@@ -1,5 +1,6 @@
 #pragma once
 
+#include "aten/names.h"
 #include "ir/program.h"
 #include "precast/pytree.h"
 
@@ -11,9 +12,10 @@
 
 namespace precast::runtime {
 
-/// How messages name values, and how the metadata names dtypes ("float32") and devices ("cuda", without index).
-std::string dtype_name(at::ScalarType dtype);
-std::string device_name(const at::Device& device);
+using aten::device_name;
+using aten::dtype_name;
+
+/// How messages name values.
 std::string describe(const std::vector<int>& numbers);
 std::string describe(at::IntArrayRef shape);
 std::string describe(const std::vector<std::optional<std::int64_t>>& shape);  ///< "?" for a dynamic dimension.

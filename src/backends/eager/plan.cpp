@@ -1,7 +1,7 @@
 #include "backends/eager/plan.h"
 
+#include "aten/op_effects.h"
 #include "backends/eager/constants.h"
-#include "backends/eager/effects.h"
 #include "precast/error.h"
 
 #include <ATen/core/jit_type.h>
@@ -9,12 +9,20 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 
 namespace precast::eager {
 namespace {
 
 using ir::Operand;
 using ir::ValueId;
+
+/// Union of two ascending lists.
+std::vector<Index> merge(const std::vector<Index>& a, const std::vector<Index>& b) {
+  std::vector<Index> both;
+  std::ranges::set_union(a, b, std::back_inserter(both));
+  return both;
+}
 
 /// What is known of a value before any run.
 struct Known {
@@ -209,7 +217,11 @@ std::vector<std::vector<Index>> PlanBuilder::argument_aliases(const std::vector<
 std::vector<Write> PlanBuilder::find_writes(const c10::FunctionSchema& schema, const std::vector<const Operand*>& operands) {
   const std::vector<std::vector<Index>> aliases = argument_aliases(operands);
   std::vector<Write> writes;
-  for (const Index argument : written_arguments(schema, operands))
+  const auto is_false = [&](std::size_t i) {
+    const bool* flag = operands[i] == nullptr ? nullptr : std::get_if<bool>(&operands[i]->is);
+    return flag != nullptr && !*flag;
+  };
+  for (const Index argument : aten::written_arguments(schema, is_false))
     if (!aliases[argument].empty()) writes.push_back({.argument = argument, .watched = watch(aliases[argument])});
   return writes;
 }
@@ -219,7 +231,7 @@ void PlanBuilder::define(ValueId result, const c10::FunctionSchema& schema, cons
   Definition definition{.results = {}, .step = plan_.steps.size(), .single = schema.returns().size() == 1};
   for (const c10::Argument& returned : schema.returns()) {
     Known& known = definition.results.emplace_back(Known{.type = returned.type(), .slot = std::nullopt, .aliases = {}});
-    for (const Index argument : aliased_arguments(schema, returned)) known.aliases = merge(known.aliases, aliases[argument]);
+    for (const Index argument : aten::aliased_arguments(schema, returned)) known.aliases = merge(known.aliases, aliases[argument]);
   }
   definitions_.at(static_cast<std::size_t>(result.index)) = std::move(definition);
 }

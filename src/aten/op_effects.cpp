@@ -1,11 +1,10 @@
-#include "backends/eager/effects.h"
+#include "aten/op_effects.h"
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 #include <string_view>
 
-namespace precast::eager {
+namespace precast::aten {
 namespace {
 
 using Index = std::uint32_t;
@@ -49,14 +48,12 @@ constexpr std::array kHiddenWrites = {
     HiddenWrite{"aten::batch_norm_gather_stats_with_counts", ""},
 };
 
-bool writes_running_statistics(const c10::FunctionSchema& schema, const std::vector<const ir::Operand*>& operands) {
+bool writes_running_statistics(const c10::FunctionSchema& schema, const std::function<bool(std::size_t)>& is_false) {
   const auto entry = std::ranges::find(kHiddenWrites, std::string_view(schema.name()), &HiddenWrite::op);
   if (entry == kHiddenWrites.end()) return false;
   if (entry->flag.empty()) return true;
   const auto flag = schema.argumentIndexWithName(entry->flag);
-  if (!flag || operands[static_cast<std::size_t>(*flag)] == nullptr) return true;
-  const bool* value = std::get_if<bool>(&operands[static_cast<std::size_t>(*flag)]->is);
-  return value == nullptr || *value;
+  return !flag || !is_false(static_cast<std::size_t>(*flag));
 }
 
 /// Returns its argument's memory with no annotation.
@@ -64,8 +61,8 @@ constexpr std::array<std::string_view, 3> kHiddenViews = {"aten::_unsafe_view", 
 
 }  // namespace
 
-std::vector<Index> written_arguments(const c10::FunctionSchema& schema, const std::vector<const ir::Operand*>& operands) {
-  const bool statistics = writes_running_statistics(schema, operands);
+std::vector<Index> written_arguments(const c10::FunctionSchema& schema, const std::function<bool(std::size_t)>& is_false) {
+  const bool statistics = writes_running_statistics(schema, is_false);
   std::vector<Index> written;
   for (Index i = 0; i < schema.arguments().size(); ++i) {
     const c10::Argument& argument = schema.arguments()[i];
@@ -87,10 +84,4 @@ std::vector<Index> aliased_arguments(const c10::FunctionSchema& schema, const c1
   return aliased;
 }
 
-std::vector<Index> merge(const std::vector<Index>& a, const std::vector<Index>& b) {
-  std::vector<Index> both;
-  std::ranges::set_union(a, b, std::back_inserter(both));
-  return both;
-}
-
-}  // namespace precast::eager
+}  // namespace precast::aten
