@@ -43,11 +43,11 @@ class Liveness {
 
  private:
   static std::size_t count_storages(const Trace& trace) {
-    int most = -1;
-    for (const int storage : trace.storage_of_value) most = std::max(most, storage);
+    int n = 0;
+    for (const int storage : trace.storage_of_value) n = std::max(n, storage + 1);
     for (const Effects& effects : trace.effects)
-      for (const int storage : effects.written_storages) most = std::max(most, storage);
-    return static_cast<std::size_t>(most + 1);
+      for (const int storage : effects.written_storages) n = std::max(n, storage + 1);
+    return static_cast<std::size_t>(n);
   }
 
   const Trace& trace_;

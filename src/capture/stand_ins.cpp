@@ -38,6 +38,7 @@ at::Tensor cycle_rows(const at::Tensor& tensor, std::int64_t n_rows) {
 
 std::vector<at::Tensor> map(const std::vector<at::Tensor>& tensors, const auto& function) {
   std::vector<at::Tensor> out;
+  out.reserve(tensors.size());
   for (const at::Tensor& tensor : tensors) out.push_back(function(tensor));
   return out;
 }
@@ -47,14 +48,14 @@ struct StandIn {
   c10::IValue (*answer)(const Arguments& arguments, std::int64_t group_size);
 };
 
-constexpr auto copy = [](const at::Tensor& tensor) { return tensor.clone(); };
+constexpr auto kCopy = [](const at::Tensor& tensor) { return tensor.clone(); };
 
 const std::array kStandIns = {
     StandIn{"_c10d_functional::wait_tensor", [](const Arguments& a, std::int64_t) { return c10::IValue(a[0].toTensor().clone()); }},
     StandIn{"_c10d_functional::all_reduce", [](const Arguments& a, std::int64_t) { return c10::IValue(a[0].toTensor().clone()); }},
     StandIn{"_c10d_functional::broadcast", [](const Arguments& a, std::int64_t) { return c10::IValue(a[0].toTensor().clone()); }},
     StandIn{"_c10d_functional::all_reduce_coalesced",
-            [](const Arguments& a, std::int64_t) { return c10::IValue(map(a[0].toTensorVector(), copy)); }},
+            [](const Arguments& a, std::int64_t) { return c10::IValue(map(a[0].toTensorVector(), kCopy)); }},
     StandIn{"_c10d_functional::all_gather_into_tensor",
             [](const Arguments& a, std::int64_t n) { return c10::IValue(repeat_rows(a[0].toTensor(), n)); }},
     StandIn{"_c10d_functional::reduce_scatter_tensor",

@@ -76,6 +76,7 @@ void broadcast_module(torch::nn::Module& module, const Communicator& comm, std::
   const auto phase = comm.enter("broadcast module");
   const std::vector<LiftedTensor> tensors = tensors_of(module, /*with_buffers=*/true);
   std::vector<runtime::Field> fields;
+  fields.reserve(tensors.size());
   for (const LiftedTensor& tensor : tensors) fields.push_back(describe(fmt::format("'{}'", tensor.name), tensor.tensor));
   runtime::compare_ranks(comm, "broadcast module", fields, after(time)).throw_if_failed();
   const at::NoGradGuard no_grad;

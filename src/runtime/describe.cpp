@@ -54,6 +54,7 @@ std::string describe(at::IntArrayRef shape) {
 
 std::string describe(const std::vector<std::optional<std::int64_t>>& shape) {
   std::vector<std::string> sizes;
+  sizes.reserve(shape.size());
   for (const auto& size : shape) sizes.push_back(size ? fmt::format("{}", *size) : "?");
   return fmt::format("[{}]", fmt::join(sizes, ", "));
 }

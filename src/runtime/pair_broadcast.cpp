@@ -74,8 +74,8 @@ PairHeader read_header(std::string_view bytes) {
 }
 
 Finding check_pair(const Artifact& artifact, const PairHeader& header) {
-  const Finding code = check_half("python_code", header.code_size, artifact.python_code.size(), header.code_digest,
-                                  artifact::sha256(artifact.python_code));
+  Finding code = check_half("python_code", header.code_size, artifact.python_code.size(), header.code_digest,
+                            artifact::sha256(artifact.python_code));
   if (!code.ok()) return code;
   return check_half("cache", header.cache_size, artifact.cache.size(), header.cache_digest, artifact::sha256(artifact.cache));
 }

@@ -102,7 +102,7 @@ Verdict compare_ranks(const Communicator& comm, std::string_view phase, const st
   const auto texts = gather(comm, text, deadline);
   const std::vector<Field> leader = unpack(texts.front());
   for (std::size_t rank = 1; rank < texts.size(); ++rank) {
-    const Verdict verdict = first_difference(leader, unpack(texts[rank]), static_cast<int>(rank), comm.size(), phase);
+    Verdict verdict = first_difference(leader, unpack(texts[rank]), static_cast<int>(rank), comm.size(), phase);
     if (!verdict.ok()) return verdict;
   }
   return {};

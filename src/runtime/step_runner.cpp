@@ -102,7 +102,7 @@ void accumulate(const std::vector<at::Tensor>& targets, std::span<IValue> gradie
 
 }  // namespace
 
-ProgramRunner::ProgramRunner(Artifact artifact, ir::Program program)
+ProgramRunner::ProgramRunner(Artifact artifact, const ir::Program& program)
     : artifact_(std::move(artifact)), metadata_(checked(program).metadata), executor_(program) {}
 
 std::vector<Leaf> ProgramRunner::run(const detail::CallArguments& arguments) {

@@ -12,7 +12,7 @@ namespace precast::runtime {
 class ProgramRunner final : public detail::StepRunner {
  public:
   /// @throws PrecompileError invalid_artifact  the program does not fit its own metadata, or torch's operators.
-  ProgramRunner(Artifact artifact, ir::Program program);
+  ProgramRunner(Artifact artifact, const ir::Program& program);
 
   std::vector<Leaf> run(const detail::CallArguments& arguments) override;
   [[nodiscard]] const TreeSpec& result_spec() const override { return metadata_.out_spec; }

@@ -48,7 +48,9 @@ TEST_F(Functional, AllReduceSumsAveragesAndFindsExtremes) {
     EXPECT_TRUE(at::equal(reduced("sum"), base.mul(n * (n + 1) / 2).to(dtype))) << dtype;
     EXPECT_TRUE(at::equal(reduced("max"), base.mul(n).to(dtype))) << dtype;
     EXPECT_TRUE(at::equal(reduced("min"), base.to(dtype))) << dtype;
-    if (at::isFloatingType(dtype)) EXPECT_TRUE(at::equal(reduced("avg"), base.mul(n + 1).div(2).to(dtype))) << dtype;
+    if (at::isFloatingType(dtype)) {
+      EXPECT_TRUE(at::equal(reduced("avg"), base.mul(n + 1).div(2).to(dtype))) << dtype;
+    }
     EXPECT_TRUE(at::equal(mine, base.mul(rank() + 1).to(dtype))) << "the input is left alone";
   }
   const auto product = call("all_reduce", {at::full({2}, rank() + 1.0), std::string("product"), kGroup});

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <ranges>
 
 namespace precast::eager {
 namespace {
@@ -284,16 +285,16 @@ void PlanBuilder::mark_last_reads() {
   const auto mark_if_read = [&](std::variant<Read, c10::IValue>& value) {
     if (Read* read = std::get_if<Read>(&value)) mark(*read);
   };
-  for (auto output = plan_.outputs.rbegin(); output != plan_.outputs.rend(); ++output) mark_if_read(output->value);
-  for (auto step = plan_.steps.rbegin(); step != plan_.steps.rend(); ++step) {
-    if (ItemStep* item = std::get_if<ItemStep>(&*step)) {
+  for (auto& output : std::views::reverse(plan_.outputs)) mark_if_read(output.value);
+  for (auto& step : std::views::reverse(plan_.steps)) {
+    if (ItemStep* item = std::get_if<ItemStep>(&step)) {
       mark(item->list);
       continue;
     }
-    CallStep& call = std::get<CallStep>(*step);
-    for (auto list = call.lists.rbegin(); list != call.lists.rend(); ++list)
-      for (auto element = list->elements.rbegin(); element != list->elements.rend(); ++element) mark_if_read(*element);
-    for (auto value = call.values.rbegin(); value != call.values.rend(); ++value) mark(value->value);
+    CallStep& call = std::get<CallStep>(step);
+    for (ListArgument& list : std::views::reverse(call.lists))
+      for (auto& element : std::views::reverse(list.elements)) mark_if_read(element);
+    for (ValueArgument& value : std::views::reverse(call.values)) mark(value.value);
   }
 }
 
