@@ -2,11 +2,13 @@
 
 #include "precast/deadline.h"
 #include "precast/error.h"
+#include "precast/reduction.h"
 
 #include <ATen/core/Tensor.h>
 
 #include <chrono>
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -16,8 +18,6 @@
 namespace precast {
 
 class Transport;
-
-enum class Reduction { sum, max, min };
 
 struct CommunicatorOptions {
   std::chrono::milliseconds init_deadline = std::chrono::minutes(5);        ///< For all ranks to meet.
@@ -69,7 +69,8 @@ class Communicator {
   void broadcast(std::vector<std::byte>& bytes, int root, Deadline deadline) const;
   /// The same for a tensor that has root's shape and dtype on every rank; any strides, any device.
   void broadcast(const at::Tensor& tensor, int root, Deadline deadline) const;
-  /// Reduces element-wise over the ranks, in place; equal results on every rank.
+  /// Reduces element-wise over the ranks, in place; equal results on every rank. @throws std::invalid_argument: avg of an integral
+  /// dtype.
   void all_reduce(const at::Tensor& tensor, Reduction reduction, Deadline deadline) const;
   /// Every rank's bytes, by rank; lengths may differ.
   [[nodiscard]] std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> bytes, Deadline deadline) const;
@@ -91,11 +92,20 @@ class Communicator {
   };
   [[nodiscard]] PhaseGuard enter(std::string_view phase) const { return PhaseGuard(transport_, phase); }
 
-  /// Registers the group of all ranks under a logical name ("mesh.dp"), so that `_c10d_functional` ops of a program find it.
-  /// Ends with the last copy of this communicator. Collective.
-  void register_group(const std::string& name) const;
-  /// The names registered so far, sorted.
-  [[nodiscard]] std::vector<std::string> groups() const;
+  /// Registers groups of ranks under a logical name, by which `_c10d_functional` ops of a program find the one that this rank is
+  /// in. The name is the same on all ranks ("mesh.dp"), so a program that holds it suits them all. Ends with the last copy of this
+  /// communicator. Registering the same again changes nothing. Collective.
+  /// Example: with {{0, 1}, {2, 3}} a sum under that name on rank 3 adds the tensors of ranks 2 and 3; rank 3 is number 1 of its
+  /// group.
+  /// @param partition  disjoint lists that hold each rank once, equal on all ranks; a list's order is that of its group.
+  /// @throws PrecompileError, the same on every rank and before any of them waits for another: rank_mismatch: the ranks pass other
+  /// names or partitions; environment: it is no partition of the ranks, or the name stands for another one; lost_rank.
+  void register_group(const std::string& name, const std::vector<std::vector<int>>& partition,
+                      Deadline deadline = after(std::chrono::minutes(1))) const;
+  /// The same for the group of all ranks.
+  void register_group(const std::string& name, Deadline deadline = after(std::chrono::minutes(1))) const;
+  /// The groups registered so far: how many ranks this rank's group has, by name.
+  [[nodiscard]] std::map<std::string, int> groups() const;
 
  private:
   std::shared_ptr<Transport> transport_;

@@ -3,11 +3,19 @@
 #include "comm/byte_collectives.h"
 #include "comm/connect.h"
 #include "comm/findings.h"
+#include "comm/same_on_all_ranks.h"
 #include "comm/single/single_transport.h"
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 
+#include <algorithm>
+#include <numeric>
+#include <span>
+#include <stdexcept>
 #include <utility>
 
 namespace precast {
@@ -17,6 +25,18 @@ namespace {
 at::Tensor reachable(const Transport& transport, const at::Tensor& tensor) {
   const at::Tensor here = transport.takes(tensor) ? tensor : tensor.to(at::kCPU);
   return here.contiguous();
+}
+
+bool is_partition(const Partition& partition, int n_ranks) {
+  std::vector<int> found;
+  for (const std::vector<int>& ranks : partition) {
+    if (ranks.empty()) return false;
+    found.insert(found.end(), ranks.begin(), ranks.end());
+  }
+  std::ranges::sort(found);
+  std::vector<int> expected(static_cast<std::size_t>(n_ranks));
+  std::iota(expected.begin(), expected.end(), 0);
+  return found == expected;
 }
 
 }  // namespace
@@ -67,10 +87,14 @@ void Communicator::broadcast(const at::Tensor& tensor, int root, Deadline deadli
 }
 
 void Communicator::all_reduce(const at::Tensor& tensor, Reduction reduction, Deadline deadline) const {
+  if (reduction == Reduction::avg && at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true))
+    throw std::invalid_argument(fmt::format("all_reduce: expected a floating dtype for an average, found {}; use sum, then divide",
+                                            c10::toString(tensor.scalar_type())));
   if (size() == 1 || tensor.numel() == 0) return;
   const at::NoGradGuard no_grad;
   const at::Tensor here = reachable(*transport_, tensor.detach());
   transport_->all_reduce(here, reduction, deadline);
+  if (reduction == Reduction::avg) here.div_(size());
   if (here.data_ptr() != tensor.data_ptr()) tensor.detach().copy_(here);
 }
 
@@ -89,11 +113,30 @@ Verdict Communicator::agree(const Finding& mine, Deadline deadline) const {
   return join_findings(findings);
 }
 
-void Communicator::register_group(const std::string& name) const {
-  transport_->register_group(name);
+void Communicator::register_group(const std::string& name, Deadline deadline) const {
+  std::vector<int> ranks(static_cast<std::size_t>(size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  register_group(name, {ranks}, deadline);
 }
 
-std::vector<std::string> Communicator::groups() const {
+void Communicator::register_group(const std::string& name, const std::vector<std::vector<int>>& partition,
+                                  Deadline deadline) const {
+  const auto phase = enter("register group");
+  const std::string text = fmt::format("'{}' = {}", name, partition);
+  same_on_all_ranks(*this, "register group", text, "give all ranks the same groups", deadline).throw_if_failed();
+  if (!is_partition(partition, size()))
+    throw PrecompileError(
+        ErrorCode::environment,
+        fmt::format("register group: expected lists that hold each of the ranks 0 to {} once, found {}", size() - 1, text));
+  Finding mine;
+  if (c10d::is_process_group_registered(name) && !groups().contains(name))
+    mine = {ErrorCode::environment,
+            fmt::format("register group: '{}' is the name of another group of this process; choose another name", name)};
+  agree(mine, deadline).throw_if_failed();
+  transport_->register_group(name, partition);
+}
+
+std::map<std::string, int> Communicator::groups() const {
   return transport_->groups();
 }
 

@@ -27,35 +27,43 @@ class ConnectedTransport : public Transport {
   [[nodiscard]] int local_size() const noexcept override { return job_.local_size; }
   [[nodiscard]] std::string phase() const override;
   void set_phase(std::string_view phase) override;
-  void register_group(const std::string& name) override { groups_.add(name, process_group()); }
-  [[nodiscard]] std::vector<std::string> groups() const override { return groups_.names(); }
+  void register_group(const std::string& name, const Partition& partition) override;
+  [[nodiscard]] std::map<std::string, int> groups() const override { return groups_.sizes(); }
 
   /// How long a functional collective may take.
   [[nodiscard]] std::chrono::milliseconds collective_deadline() const noexcept { return collective_deadline_; }
 
   /// Calls `done` until it returns true, with naps that grow to a millisecond, so that a waiting rank leaves its core to others.
   /// At the deadline, when `done` throws, and when another rank gave up, throws PrecompileError lost_rank (see give_up).
-  void wait_for(std::string_view operation, Deadline deadline, const std::function<bool()>& done);
+  /// @param ranks  the group that must come, this rank among them.
+  void wait_for(std::string_view operation, const std::vector<int>& ranks, Deadline deadline, const std::function<bool()>& done);
+  [[nodiscard]] const std::vector<int>& all_ranks() const noexcept { return all_ranks_; }
   /// Throws the error of an earlier loss, if there was one; else counts one more collective.
   void begin_collective();
   [[nodiscard]] bool lost() const noexcept { return lost_; }
 
  protected:
   /// Tells the others that this rank gives up, hears from them for up to a second, and throws. From then on lost().
-  [[noreturn]] void give_up(std::string_view operation, std::string_view cause);
+  /// @param waits_for  as RankStatus::waits_for.
+  [[noreturn]] void give_up(std::string_view operation, const std::vector<int>& waits_for, std::string_view cause);
 
   /// Whether another rank has given up. Called while waiting, a few times a millisecond at most.
   virtual bool another_gave_up() = 0;
   /// Sends `mine` to all ranks and returns what arrived from each within a second. Must not throw, and must not block for longer.
   virtual std::vector<std::optional<RankStatus>> exchange_statuses(const RankStatus& mine) = 0;
-  /// Before the last reference to the group goes.
-  void unregister_groups() { groups_.unregister(); }
+  /// The group of one list of a partition, in which this rank is number `place`. Collective, as register_group.
+  /// @param list  its number in the partition.
+  virtual c10::intrusive_ptr<c10d::ProcessGroup> make_group(const std::string& name, int list, const std::vector<int>& ranks,
+                                                            int place) = 0;
+  /// Before the groups end.
+  std::vector<c10::intrusive_ptr<c10d::ProcessGroup>> unregister_groups() { return groups_.unregister(); }
 
   [[nodiscard]] const JobEnvironment& job() const noexcept { return job_; }
 
  private:
   JobEnvironment job_;
   std::chrono::milliseconds collective_deadline_;
+  std::vector<int> all_ranks_;
   mutable std::mutex mutex_;  // Guards phase_ and loss_.
   std::string phase_ = "start";
   std::string loss_;

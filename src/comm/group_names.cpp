@@ -1,32 +1,43 @@
 #include "comm/group_names.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include <algorithm>
-#include <stdexcept>
+#include <utility>
 
 namespace precast {
 
-void GroupNames::add(const std::string& name, const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
+void GroupNames::add(const std::string& name, const Partition& partition, const std::function<Group()>& make) {
   const std::lock_guard lock(mutex_);
-  const auto place = std::ranges::lower_bound(names_, name);
-  if (place != names_.end() && *place == name) return;
-  if (c10d::is_process_group_registered(name))
-    throw std::invalid_argument("register_group: '" + name + "' is the name of another group of this process; choose another name");
+  if (const auto known = groups_.find(name); known != groups_.end()) {
+    if (known->second.partition == partition) return;
+    throw PrecompileError(ErrorCode::environment,
+                          fmt::format("register group: '{}' stands for the ranks {}, found {}; choose another name", name,
+                                      known->second.partition, partition));
+  }
+  Group group = make();
   c10d::register_process_group(name, group);
-  names_.insert(place, name);
+  groups_.emplace(name, Entry{partition, std::move(group)});
 }
 
-void GroupNames::unregister() {
+std::vector<GroupNames::Group> GroupNames::unregister() {
   const std::lock_guard lock(mutex_);
-  for (const std::string& name : names_)
+  std::vector<Group> groups;
+  for (auto& [name, entry] : groups_) {
     if (c10d::is_process_group_registered(name)) c10d::unregister_process_group(name);
-  names_.clear();
+    groups.push_back(std::move(entry.group));
+  }
+  groups_.clear();
+  return groups;
 }
 
-std::vector<std::string> GroupNames::names() const {
+std::map<std::string, int> GroupNames::sizes() const {
   const std::lock_guard lock(mutex_);
-  return names_;
+  std::map<std::string, int> sizes;
+  for (const auto& [name, entry] : groups_) sizes.emplace(name, entry.group->getSize());
+  return sizes;
 }
 
 }  // namespace precast

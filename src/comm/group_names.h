@@ -1,29 +1,38 @@
 #pragma once
 
+#include "comm/transport.h"
+
 #include <c10/util/intrusive_ptr.h>
 
+#include <functional>
+#include <map>
 #include <mutex>
 #include <string>
 #include <vector>
 
-namespace c10d {
-class ProcessGroup;
-}
-
 namespace precast {
 
-/// The names under which a transport has put its group into c10d's registry, which holds weak references only. Thread-safe.
+/// The groups that a transport has put into c10d's registry, which holds weak references only, under their logical names.
+/// Thread-safe.
 class GroupNames {
  public:
-  /// @throws std::invalid_argument: another group of this process has the name. Adding a name twice is adding it once.
-  void add(const std::string& name, const c10::intrusive_ptr<c10d::ProcessGroup>& group);
-  /// Takes all names out of the registry: before the group ends.
-  void unregister();
-  [[nodiscard]] std::vector<std::string> names() const;  ///< Sorted.
+  using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
+
+  /// Registers what `make` returns for this rank's list in `partition`. A name that already stands for this partition is left as it
+  /// is. @throws PrecompileError environment: the name stands for another one.
+  void add(const std::string& name, const Partition& partition, const std::function<Group()>& make);
+  /// Takes all names out of the registry and returns the groups: before they end.
+  std::vector<Group> unregister();
+  /// How many ranks each group has, by name.
+  [[nodiscard]] std::map<std::string, int> sizes() const;
 
  private:
+  struct Entry {
+    Partition partition;
+    Group group;
+  };
   mutable std::mutex mutex_;
-  std::vector<std::string> names_;
+  std::map<std::string, Entry> groups_;
 };
 
 }  // namespace precast

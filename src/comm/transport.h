@@ -4,11 +4,15 @@
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace precast {
+
+/// Disjoint lists of ranks that together hold each rank once.
+using Partition = std::vector<std::vector<int>>;
 
 /// What connects the ranks: one MPI, Gloo or NCCL connection, or none. Collectives take contiguous tensors of equal shape and dtype
 /// on every rank, are called by all ranks in one order, and end by their deadline. A collective that cannot end throws
@@ -42,9 +46,12 @@ class Transport {
 
   /// The group of all ranks for functional collectives.
   [[nodiscard]] virtual c10::intrusive_ptr<c10d::ProcessGroup> process_group() = 0;
-  /// Registers process_group() under `name` until this transport ends.
-  virtual void register_group(const std::string& name) = 0;
-  [[nodiscard]] virtual std::vector<std::string> groups() const = 0;  ///< Sorted.
+  /// Registers the group of this rank's list, in its order, under `name` until this transport ends; the same partition again
+  /// changes nothing. Collective: all ranks pass one name and one partition of all ranks. Whether they do, and whether the name is
+  /// free in every process, Communicator has asked before.
+  /// @throws PrecompileError environment: the name stands for another partition, on every rank; lost_rank.
+  virtual void register_group(const std::string& name, const Partition& partition) = 0;
+  [[nodiscard]] virtual std::map<std::string, int> groups() const = 0;  ///< Sizes by name.
 };
 
 }  // namespace precast

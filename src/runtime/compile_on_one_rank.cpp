@@ -61,8 +61,6 @@ struct Captured {
 Captured capture_on_leader(const Communicator& comm, const detail::CallArguments& arguments, const std::function<Flat()>& fn,
                            const Options& options, CompileReport& report) {
   const Phase phase(comm, report, "capture");
-  capture::Groups groups;
-  for (const std::string& name : comm.groups()) groups[name] = comm.size();
   Captured captured;
   const auto fail = [&](ErrorCode code, const std::string& text) {
     captured.exception = std::current_exception();
@@ -71,7 +69,7 @@ Captured capture_on_leader(const Communicator& comm, const detail::CallArguments
   ++report.captures;
   // Whatever fn throws, the other ranks wait for word of it: the exception travels as text and is rethrown here once they have it.
   try {
-    captured.artifact = capture_to_artifact(arguments, fn, options, groups);
+    captured.artifact = capture_to_artifact(arguments, fn, options, comm.groups());
     captured.header = header_of(captured.artifact);
   } catch (const PrecompileError& error) {
     fail(error.code(), error.what());

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -124,6 +125,24 @@ TEST(Collectives, AllReduceIsTheSumMaximumOrMinimumOfTheRanks) {
     check(Reduction::sum, n * (n + 1) / 2, "sum");
     check(Reduction::max, n, "maximum");
     check(Reduction::min, 1, "minimum");
+  }
+}
+
+TEST(Collectives, AllReduceAveragesFloatingDtypesOnly) {
+  for (const auto dtype : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}) {
+    const auto tensor = at::full({3}, 2.0 * rank() + 2, dtype);
+    communicator().all_reduce(tensor, Reduction::avg, soon());
+    EXPECT_TRUE(at::equal(tensor, at::full({3}, size() + 1.0, dtype))) << dtype << ": " << tensor;
+  }
+  for (const auto dtype : {at::kLong, at::kInt, at::kByte, at::kBool}) {
+    const auto tensor = at::ones({3}, dtype);
+    try {
+      communicator().all_reduce(tensor, Reduction::avg, soon());
+      FAIL() << dtype;
+    } catch (const std::invalid_argument& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("expected a floating dtype"), HasSubstr(c10::toString(dtype))));
+    }
+    EXPECT_TRUE(at::equal(tensor, at::ones({3}, dtype)));
   }
 }
 

@@ -1,17 +1,20 @@
 // A rank that fault_test.py signals. Arguments: CASE VICTIM DEADLINE_MS [CONNECT_MS]. Cases:
 //   outside  the victim stays in phase 'capture' until SIGUSR1, the others wait for it in phase 'broadcast'
 //   inside   all ranks reduce without end in phase 'run', the victim prints its process id after the first time
+//   group    four ranks as 2x2 sum by functional collectives, first within their row, then within their column, without end
 //   error    the victim throws before a collective that the others enter (its communicator ends in the ordinary way)
 // What a rank prints starts with its rank; a lost rank ends the others with exit code 3.
 #include "precast/communicator.h"
 
 #include <ATen/Functions.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -57,6 +60,24 @@ void inside(const Communicator& comm, int victim, std::chrono::milliseconds time
   }
 }
 
+at::Tensor sum_among(const at::Tensor& tensor, const std::string& group) {
+  std::vector<c10::IValue> stack = {tensor, std::string("sum"), group};
+  c10::Dispatcher::singleton().findSchemaOrThrow("_c10d_functional::all_reduce", "").callBoxed(stack);
+  c10::Dispatcher::singleton().findSchemaOrThrow("_c10d_functional::wait_tensor", "").callBoxed(stack);
+  return stack.at(0).toTensor();
+}
+
+void group(const Communicator& comm, int victim) {
+  comm.register_group("row", {{0, 1}, {2, 3}});
+  comm.register_group("column", {{0, 2}, {1, 3}});
+  const auto phase = comm.enter("run");
+  const at::Tensor tensor = at::ones({1 << 12});
+  for (bool first = true;; first = false) {
+    sum_among(sum_among(tensor, "row"), "column");
+    if (first) say(comm, (comm.rank() == victim ? "" : "waiting ") + process_id());
+  }
+}
+
 void error(const Communicator& comm, int victim, std::chrono::milliseconds time) {
   const auto phase = comm.enter("run");
   if (comm.rank() == victim) throw std::runtime_error("wrong input on this rank");
@@ -76,11 +97,19 @@ int main(int argc, char** argv) {
   sigprocmask(SIG_BLOCK, &wake, nullptr);  // Before any thread starts, so that all have it blocked and sigwait takes it.
   try {
     precast::CommunicatorOptions options;
+    options.collective_deadline = time;
     if (argc == 5) options.init_deadline = std::chrono::milliseconds(std::stoi(argv[4]));
     const Communicator comm = Communicator::from_environment(options);
     comm.barrier(after(std::chrono::minutes(1)));
     try {
-      which == "outside" ? outside(comm, victim, time) : which == "inside" ? inside(comm, victim, time) : error(comm, victim, time);
+      if (which == "outside")
+        outside(comm, victim, time);
+      else if (which == "inside")
+        inside(comm, victim, time);
+      else if (which == "group")
+        group(comm, victim);
+      else
+        error(comm, victim, time);
     } catch (const precast::PrecompileError& failure) {
       say(comm, std::string(precast::to_string(failure.code())) + ": " + failure.what());
       return 3;

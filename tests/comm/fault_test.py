@@ -130,6 +130,12 @@ class MpiFaults(FaultCase):
     def test_the_leader_hanging_in_capture_is_named(self):  # C196
         self.stop_or_kill(self.recovery(), "outside", 0, signal.SIGSTOP, "broadcast")
 
+    def test_a_rank_killed_within_a_collective_of_its_group_is_named(self):  # C195
+        self.stop_or_kill(mpirun(4, "--enable-recovery"), "group", 1, signal.SIGKILL, "run", size=4)
+
+    def test_a_rank_that_hangs_within_its_group_is_named(self):  # C195
+        self.stop_or_kill(mpirun(4, "--enable-recovery"), "group", 2, signal.SIGSTOP, "run", size=4)
+
     def test_without_recovery_the_ranks_left_say_their_phase_once(self):  # C195
         job = self.start(mpirun(3), "inside", 1, 3)
         os.kill(self.pids[1], signal.SIGKILL)
@@ -159,13 +165,22 @@ class GlooFaults(FaultCase):
     def test_the_leader_hanging_in_capture_is_named(self):  # C196
         self.stop_or_kill(torchrun(3), "outside", 0, signal.SIGSTOP, "broadcast")
 
+    def test_a_rank_that_hangs_within_its_group_is_named(self):  # C195
+        self.stop_or_kill(torchrun(4), "group", 2, signal.SIGSTOP, "run", size=4)
+
+    def test_a_rank_killed_within_a_collective_of_its_group_ends_the_others(self):  # C195
+        self.each_rank_left_speaks_once("group", victim=1, size=4)
+
     def test_when_a_rank_is_killed_each_rank_left_speaks_once(self):  # C195
         # torchrun ends the ranks left soon after: each has found the loss by itself, or says where SIGTERM met it.
-        job = self.start(torchrun(3), "inside", 2, 3)
-        os.kill(self.pids[2], signal.SIGKILL)
+        self.each_rank_left_speaks_once("inside", victim=2, size=3)
+
+    def each_rank_left_speaks_once(self, case, victim, size):
+        job = self.start(torchrun(size), case, victim, size)
+        os.kill(self.pids[victim], signal.SIGKILL)
         self.assertNotEqual(job.finish(), 0, job.text())
-        for rank in (0, 1):
-            said = job.find(rf"precast: rank {rank} of 3: SIGTERM during run|lost rank: rank {rank} of 3, run: .*lost rank")
+        for rank in set(range(size)) - {victim}:
+            said = job.find(rf"precast: rank {rank} of {size}: SIGTERM during run|lost rank: rank {rank} of {size}, run: .*lost rank")
             self.assertEqual(len(said), 1, job.text())
 
     def test_a_late_rank_inside_the_deadline_is_waited_for(self):  # C202
@@ -175,9 +190,9 @@ class GlooFaults(FaultCase):
 class ByHand(FaultCase):
     """Ranks started without a launcher, by torchrun's variables."""
 
-    def start_rank(self, rank, size, port, victim=1, connect=60.0):
+    def start_rank(self, rank, size, port, case="outside", victim=1, deadline=60.0, connect=60.0):
         variables = {"RANK": rank, "WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        job = Job([BINARY, "outside", str(victim), "60000", str(int(connect * 1000))], **{name: str(value) for name, value in variables.items()})
+        job = Job([BINARY, case, str(victim), str(int(deadline * 1000)), str(int(connect * 1000))], **{name: str(value) for name, value in variables.items()})
         self.addCleanup(job.close)
         return job
 
@@ -196,6 +211,18 @@ class ByHand(FaultCase):
         os.kill(int(victim[1]), signal.SIGUSR1)
         for job in first:
             self.assertEqual(job.finish(), 0, job.text())
+
+    def test_a_rank_killed_within_a_collective_of_its_group_is_named_by_those_of_other_groups_too(self):  # C195
+        port = self.free_port()
+        ranks = [self.start_rank(rank, 4, port, "group", victim=1, deadline=20.0) for rank in range(4)]
+        pids = [int(job.wait_for(r"pid (\d+)")[0][1][1]) for job in ranks]
+        os.kill(pids[1], signal.SIGKILL)
+        for rank in (0, 2, 3):
+            self.assertEqual(ranks[rank].finish(), 3, ranks[rank].text())
+            self.assertRegex(ranks[rank].text(), rf"lost rank: rank {rank} of 4, run: all_reduce.*; lost rank 1: ")
+        # Its neighbours in a row and in a column wait for it themselves.
+        self.assertIn("all_reduce among ranks 0, 1", ranks[0].text())
+        self.assertIn("all_reduce among ranks 1, 3", ranks[3].text())
 
     def test_a_rank_that_never_starts_is_named(self):  # C195
         port = self.free_port()

@@ -1,9 +1,9 @@
 // The functional collectives of a captured program, over the group that the communicator registers: c10d finds it by name, and each
 // op must give what arithmetic says, over MPI as over Gloo.
+#include "comm/group_checks.h"
 #include "rank_test.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,22 +13,16 @@
 namespace precast {
 namespace {
 
+using rank_test::call_functional;
 using rank_test::communicator;
-using ::testing::ElementsAre;
+using ::testing::Contains;
+using ::testing::Pair;
 
 int rank() {
   return communicator().rank();
 }
 int size() {
   return communicator().size();
-}
-
-// Boxed: the schemas of these ops differ between releases of LibTorch in how they type the reduction and the group.
-at::Tensor call(const std::string& op, std::vector<c10::IValue> stack) {
-  c10::Dispatcher::singleton().findSchemaOrThrow(("_c10d_functional::" + op).c_str(), "").callBoxed(stack);
-  const at::Tensor result = stack.at(0).toTensor();
-  if (op == "wait_tensor") return result;
-  return call("wait_tensor", {result});
 }
 
 class Functional : public testing::Test {
@@ -44,7 +38,7 @@ TEST_F(Functional, AllReduceSumsAveragesAndFindsExtremes) {
   for (const auto dtype : kDtypes) {
     const auto base = at::arange(6, at::kLong).view({2, 3}).mul(2);
     const auto mine = base.mul(rank() + 1).to(dtype);
-    const auto reduced = [&](const std::string& how) { return call("all_reduce", {mine, how, kGroup}); };
+    const auto reduced = [&](const std::string& how) { return call_functional("all_reduce", {mine, how, kGroup}); };
     EXPECT_TRUE(at::equal(reduced("sum"), base.mul(n * (n + 1) / 2).to(dtype))) << dtype;
     EXPECT_TRUE(at::equal(reduced("max"), base.mul(n).to(dtype))) << dtype;
     EXPECT_TRUE(at::equal(reduced("min"), base.to(dtype))) << dtype;
@@ -53,7 +47,7 @@ TEST_F(Functional, AllReduceSumsAveragesAndFindsExtremes) {
     }
     EXPECT_TRUE(at::equal(mine, base.mul(rank() + 1).to(dtype))) << "the input is left alone";
   }
-  const auto product = call("all_reduce", {at::full({2}, rank() + 1.0), std::string("product"), kGroup});
+  const auto product = call_functional("all_reduce", {at::full({2}, rank() + 1.0), std::string("product"), kGroup});
   double factorial = 1;
   for (int i = 2; i <= n; ++i) factorial *= i;
   EXPECT_EQ(product[0].item<double>(), factorial);
@@ -61,13 +55,13 @@ TEST_F(Functional, AllReduceSumsAveragesAndFindsExtremes) {
 
 TEST_F(Functional, AllReduceTakesStridedInput) {
   const auto mine = at::arange(6, at::kFloat).view({2, 3}).t();
-  EXPECT_TRUE(at::equal(call("all_reduce", {mine, std::string("sum"), kGroup}), mine.mul(size())));
+  EXPECT_TRUE(at::equal(call_functional("all_reduce", {mine, std::string("sum"), kGroup}), mine.mul(size())));
 }
 
 TEST_F(Functional, AllGatherPutsTheRanksOneBelowTheOther) {
   for (const auto dtype : {at::kFloat, at::kBFloat16, at::kLong, at::kBool}) {
     const auto mine = at::arange(6, at::kLong).view({3, 2}).t().add(rank()).remainder(2).to(dtype);  // not contiguous
-    const auto gathered = call("all_gather_into_tensor", {mine, int64_t{size()}, kGroup});
+    const auto gathered = call_functional("all_gather_into_tensor", {mine, int64_t{size()}, kGroup});
     std::vector<at::Tensor> parts;
     for (int other = 0; other < size(); ++other)
       parts.push_back(at::arange(6, at::kLong).view({3, 2}).t().add(other).remainder(2).to(dtype));
@@ -77,7 +71,7 @@ TEST_F(Functional, AllGatherPutsTheRanksOneBelowTheOther) {
 
 TEST_F(Functional, ReduceScatterGivesEachRankItsPartOfTheSum) {
   const auto mine = at::arange(4 * size(), at::kFloat).view({2 * size(), 2}).mul(rank() + 1);
-  const auto part = call("reduce_scatter_tensor", {mine, std::string("sum"), int64_t{size()}, kGroup});
+  const auto part = call_functional("reduce_scatter_tensor", {mine, std::string("sum"), int64_t{size()}, kGroup});
   const auto total = at::arange(4 * size(), at::kFloat).view({2 * size(), 2}).mul(size() * (size() + 1) / 2);
   EXPECT_TRUE(at::equal(part, total.narrow(0, 2 * rank(), 2)));
 }
@@ -91,20 +85,19 @@ TEST_F(Functional, AllToAllSendsUnevenRows) {
     rows.push_back(at::full({other + 1, 2}, 10.0 * rank() + other));
     expected.push_back(at::full({rank() + 1, 2}, 10.0 * other + rank()));
   }
-  const auto result = call("all_to_all_single", {at::cat(rows), received, sent, kGroup});
+  const auto result = call_functional("all_to_all_single", {at::cat(rows), received, sent, kGroup});
   EXPECT_TRUE(at::equal(result, at::cat(expected))) << result;
 }
 
 TEST_F(Functional, BroadcastGivesEveryRankTheSourcesTensor) {
   const int source = size() - 1;
-  const auto result = call("broadcast", {at::full({3}, rank()), int64_t{source}, kGroup});
+  const auto result = call_functional("broadcast", {at::full({3}, rank()), int64_t{source}, kGroup});
   EXPECT_TRUE(at::equal(result, at::full({3}, source)));
 }
 
-TEST_F(Functional, GroupsAreListedSortedAndOnce) {
-  communicator().register_group("test.a");
-  communicator().register_group("test.world");
-  EXPECT_THAT(communicator().groups(), ElementsAre("test.a", "test.world"));
+TEST_F(Functional, AGroupOfAllRanksIsListedOnce) {
+  communicator().register_group(kGroup);
+  EXPECT_THAT(communicator().groups(), Contains(Pair(kGroup, size())));
 }
 
 }  // namespace

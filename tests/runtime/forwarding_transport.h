@@ -34,8 +34,8 @@ class ForwardingTransport : public Transport {
   std::string phase() const override { return real_.phase(); }
   void set_phase(std::string_view phase) override { real_.set_phase(phase); }
   c10::intrusive_ptr<c10d::ProcessGroup> process_group() override { return real_.process_group(); }
-  void register_group(const std::string& name) override { real_.register_group(name); }
-  std::vector<std::string> groups() const override { return real_.groups(); }
+  void register_group(const std::string& name, const Partition& partition) override { real_.register_group(name, partition); }
+  std::map<std::string, int> groups() const override { return real_.groups(); }
 
  private:
   Transport& real_;

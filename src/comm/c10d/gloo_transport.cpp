@@ -1,10 +1,11 @@
 // The wheel has Gloo's code inside libtorch_cpu; its headers, which it lacks, serve for declarations only.
 #ifndef USE_C10D_GLOO
-#define USE_C10D_GLOO 1
+#define USE_C10D_GLOO 1  // NOLINT(readability-identifier-naming): LibTorch's name
 #endif
 #include "comm/c10d/gloo_transport.h"
 
 #include "comm/c10d/nccl_backend.h"
+#include "comm/c10d/watched_backend.h"
 #include "comm/connected_transport.h"
 
 #include <ATen/Functions.h>
@@ -40,6 +41,7 @@ c10d::ReduceOp reduce_op(Reduction reduction) {
   switch (reduction) {
     case Reduction::max: return c10d::ReduceOp::MAX;
     case Reduction::min: return c10d::ReduceOp::MIN;
+    case Reduction::avg:  // divided by the caller
     case Reduction::sum: break;
   }
   return c10d::ReduceOp::SUM;
@@ -69,6 +71,16 @@ std::string plain_words(const std::exception& error) {
   const std::string text = first_line(error);
   const bool closed = text.find("Connection closed") != std::string::npos || text.find("Connection reset") != std::string::npos;
   return closed ? "the connection to another rank closed" : text;
+}
+
+/// What `call` returns; what it throws, in plain words.
+template <class Call>
+auto in_plain_words(const Call& call) {
+  try {
+    return call();
+  } catch (const std::exception& error) {
+    throw std::runtime_error(plain_words(error));
+  }
 }
 
 /// The store may have ended with the rank or agent that hosted it: then there is nothing to hear, which is an answer too.
@@ -131,17 +143,9 @@ void await_all_ranks(c10d::Store& store, const JobEnvironment& job, const Commun
 class GlooTransport final : public ConnectedTransport {
  public:
   GlooTransport(const JobEnvironment& job, const CommunicatorOptions& options, c10::intrusive_ptr<c10d::Store> store)
-      : ConnectedTransport(job, options), store_(std::move(store)) {
-    auto gloo = c10d::ProcessGroupGloo::Options::create(options.init_deadline);
-    gloo->devices.push_back(options.network_interface.empty()
-                                ? c10d::ProcessGroupGloo::createDefaultDevice()
-                                : c10d::ProcessGroupGloo::createDeviceForInterface(options.network_interface));
-    backend_ = c10::make_intrusive<c10d::ProcessGroupGloo>(store_, job.rank, job.size, gloo);
-    backend_->setTimeout(options.collective_deadline);
-    group_ = c10::make_intrusive<c10d::ProcessGroup>(store_, job.rank, job.size);
-    group_->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
-    group_->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO, backend_);
-    group_->setGroupName("precast");
+      : ConnectedTransport(job, options), options_(options), store_(std::move(store)) {
+    backend_ = make_gloo_backend(store_, job.rank, job.size);
+    group_ = make_process_group(store_, job.rank, all_ranks(), backend_);
   }
 
   /// Collective: one rank without a usable GPU keeps all on Gloo.
@@ -149,16 +153,21 @@ class GlooTransport final : public ConnectedTransport {
     const at::Tensor usable = at::full({1}, nccl_is_usable(job()) ? 1 : 0, at::kInt);
     all_reduce(usable, Reduction::min, after(options.init_deadline));
     if (usable.item<int>() == 0) return;
-    nccl_ = make_nccl_backend(c10::make_intrusive<c10d::PrefixStore>("nccl", store_), job(), kNcclTime);
+    nccl_ = make_nccl_backend(c10::make_intrusive<c10d::PrefixStore>("nccl", store_), rank(), size(), kNcclTime);
     group_->setBackend(c10::DeviceType::CUDA, c10d::ProcessGroup::BackendType::NCCL, nccl_);
   }
 
   ~GlooTransport() override {
-    unregister_groups();
+    auto groups = unregister_groups();
     if (lost()) {
+      for (auto& nccl : sub_nccl_) {
+        nccl->abort();
+        std::ignore = nccl.release();
+      }
       if (nccl_) nccl_->abort();
       std::ignore = nccl_.release();
       // Gloo's threads may still wait for the lost rank, and its destructor for them: it stays until the process ends.
+      for (auto& group : groups) std::ignore = group.release();
       std::ignore = group_.release();
       std::ignore = backend_.release();
       return;
@@ -241,8 +250,52 @@ class GlooTransport final : public ConnectedTransport {
     return statuses;
   }
 
+  c10::intrusive_ptr<c10d::ProcessGroup> make_group(const std::string& name, int list, const std::vector<int>& ranks,
+                                                    int place) override {
+    const auto size = static_cast<int>(ranks.size());
+    const auto store = c10::make_intrusive<c10d::PrefixStore>(fmt::format("group/{}/{}", name, list), store_);
+    const auto gloo = in_plain_words([&] { return make_gloo_backend(store, place, size); });
+    auto group = make_process_group(store, place, ranks, gloo);
+    if (nccl_) {
+      sub_nccl_.push_back(make_nccl_backend(c10::make_intrusive<c10d::PrefixStore>("nccl", store), place, size, kNcclTime));
+      group->setBackend(c10::DeviceType::CUDA, c10d::ProcessGroup::BackendType::NCCL, sub_nccl_.back());
+    }
+    return group;
+  }
+
  private:
   static constexpr const char* kGaveUp = "gave-up";
+
+  [[nodiscard]] c10::intrusive_ptr<c10d::ProcessGroupGloo> make_gloo_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                                                                             int size) const {
+    auto gloo = c10d::ProcessGroupGloo::Options::create(options_.init_deadline);
+    gloo->devices.push_back(options_.network_interface.empty()
+                                ? c10d::ProcessGroupGloo::createDefaultDevice()
+                                : c10d::ProcessGroupGloo::createDeviceForInterface(options_.network_interface));
+    auto backend = c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, gloo);
+    backend->setTimeout(options_.collective_deadline);
+    return backend;
+  }
+
+  /// @param place  of this rank among `ranks`.
+  c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const c10::intrusive_ptr<c10d::Store>& store, int place,
+                                                            const std::vector<int>& ranks,
+                                                            const c10::intrusive_ptr<c10d::ProcessGroupGloo>& backend) {
+    auto group = c10::make_intrusive<c10d::ProcessGroup>(store, place, static_cast<int>(ranks.size()));
+    group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
+    group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO,
+                      c10::make_intrusive<WatchedBackend>(backend, watch_among(ranks)));
+    group->setGroupName("precast");
+    return group;
+  }
+
+  WatchedBackend::Watch watch_among(const std::vector<int>& ranks) {
+    return {.begin = [this] { begin_collective(); },
+            .wait =
+                [this, ranks](std::string_view operation, const std::function<bool()>& done) {
+                  wait_for(operation, ranks, after(collective_deadline()), [&] { return in_plain_words(done); });
+                }};
+  }
 
   [[nodiscard]] c10d::Backend& backend_of(const at::Tensor& tensor) const {
     return tensor.is_cuda() ? *nccl_ : static_cast<c10d::Backend&>(*backend_);
@@ -264,17 +317,14 @@ class GlooTransport final : public ConnectedTransport {
     begin_collective();
     const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
     c10::intrusive_ptr<c10d::Work> work;
-    wait_for(operation, deadline, [&] {
-      try {
-        if (!work) work = start(std::max(left, milliseconds(1)));
-        if (!work->isCompleted()) return false;
-        if (!work->isSuccess()) std::rethrow_exception(work->exception());
-        work->synchronize();  // The caller's CUDA stream goes on after it.
-        return true;
-      } catch (const std::exception& error) {
-        throw std::runtime_error(plain_words(error));
-      }
-    });
+    const auto done = [&] {
+      if (!work) work = start(std::max(left, milliseconds(1)));
+      if (!work->isCompleted()) return false;
+      if (!work->isSuccess()) std::rethrow_exception(work->exception());
+      work->synchronize();  // The caller's CUDA stream goes on after it.
+      return true;
+    };
+    wait_for(operation, all_ranks(), deadline, [&] { return in_plain_words(done); });
   }
 
   /// Where a rank hosts the store, it leaves last: the others say goodbye, it waits for them.
@@ -290,9 +340,11 @@ class GlooTransport final : public ConnectedTransport {
     }
   }
 
+  CommunicatorOptions options_;
   c10::intrusive_ptr<c10d::Store> store_;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> backend_;
-  c10::intrusive_ptr<c10d::Backend> nccl_;  // Null: not used.
+  c10::intrusive_ptr<c10d::Backend> nccl_;                   // Null: not used.
+  std::vector<c10::intrusive_ptr<c10d::Backend>> sub_nccl_;  // Of the groups of some ranks.
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   steady_clock::time_point next_look_ = steady_clock::now();
 };

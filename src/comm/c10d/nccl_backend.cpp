@@ -1,6 +1,6 @@
 // Compiled where CMake found the headers of NCCL and the CUDA runtime; their code comes with LibTorch.
 #ifndef USE_C10D_NCCL
-#define USE_C10D_NCCL 1
+#define USE_C10D_NCCL 1  // NOLINT(readability-identifier-naming): LibTorch's name
 #endif
 #include "comm/c10d/nccl_backend.h"
 
@@ -14,11 +14,11 @@ bool nccl_is_usable(const JobEnvironment& job) {
   return at::detail::getCUDAHooks().getNumGPUs() >= job.local_size;
 }
 
-c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const c10::intrusive_ptr<c10d::Store>& store, const JobEnvironment& job,
+c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                                     std::chrono::milliseconds longest) {
   const auto options = c10d::ProcessGroupNCCL::Options::create();
   options->timeout = longest;
-  return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, job.rank, job.size, options);
+  return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, size, options);
 }
 
 }  // namespace precast

@@ -13,9 +13,10 @@ namespace precast {
 /// Whether this rank could use NCCL: built with it, and a GPU of this node for each of its ranks.
 [[nodiscard]] bool nccl_is_usable(const JobEnvironment& job);
 
-/// NCCL's collectives on CUDA tensors, connected at their first use. Where nccl_is_usable() only.
+/// NCCL's collectives on CUDA tensors between the `size` ranks that share `store`, connected at their first use. Where
+/// nccl_is_usable() only.
 /// @param longest  after which NCCL itself gives a collective up, and with it the process: longer than any deadline of ours.
-[[nodiscard]] c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const c10::intrusive_ptr<c10d::Store>& store,
-                                                                  const JobEnvironment& job, std::chrono::milliseconds longest);
+[[nodiscard]] c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                                                  std::chrono::milliseconds longest);
 
 }  // namespace precast

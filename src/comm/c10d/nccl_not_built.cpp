@@ -8,8 +8,7 @@ bool nccl_is_usable(const JobEnvironment&) {
   return false;
 }
 
-c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const c10::intrusive_ptr<c10d::Store>&, const JobEnvironment&,
-                                                    std::chrono::milliseconds) {
+c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const c10::intrusive_ptr<c10d::Store>&, int, int, std::chrono::milliseconds) {
   throw PrecompileError(ErrorCode::not_built,
                         "this build of Precast has no NCCL: configure it where nccl.h and cuda_runtime_api.h are found");
 }

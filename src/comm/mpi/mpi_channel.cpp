@@ -29,6 +29,7 @@ MPI_Op mpi_op(Reduction reduction) {
   switch (reduction) {
     case Reduction::max: return MPI_MAX;
     case Reduction::min: return MPI_MIN;
+    case Reduction::avg:  // divided by the caller
     case Reduction::sum: break;
   }
   return MPI_SUM;

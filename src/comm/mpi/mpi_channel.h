@@ -12,7 +12,7 @@
 
 namespace precast {
 
-/// Waits until `done` says so: ConnectedTransport::wait_for.
+/// Waits until `done` says so: ConnectedTransport::wait_for among the ranks of one communicator.
 using Wait = std::function<void(std::string_view operation, Deadline deadline, const std::function<bool()>& done)>;
 
 /// MPI's collectives on contiguous CPU tensors, each started without blocking and waited for by `wait`, since MPI itself knows no

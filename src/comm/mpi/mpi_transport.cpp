@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <algorithm>
+#include <memory>
 #include <thread>
 
 namespace precast {
@@ -33,9 +34,7 @@ class MpiTransport final : public ConnectedTransport {
       : ConnectedTransport(job, options),
         session_(MpiSession::get()),
         status_comm_(duplicate_of_world()),
-        channel_(duplicate_of_world(), [this](std::string_view operation, Deadline deadline, const std::function<bool()>& done) {
-          wait_for(operation, deadline, done);
-        }) {
+        channel_(duplicate_of_world(), wait_among(all_ranks())) {
     int size = 0;
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (size != job.size)
@@ -50,6 +49,7 @@ class MpiTransport final : public ConnectedTransport {
     unregister_groups();
     if (lost()) {
       channel_.abandon();
+      for (const auto& channel : sub_channels_) channel->abandon();
       session_.leave_unfinalized();
       return;
     }
@@ -80,17 +80,20 @@ class MpiTransport final : public ConnectedTransport {
 
   [[nodiscard]] c10::intrusive_ptr<c10d::ProcessGroup> process_group() override {
     if (group_) return group_;
-    const auto store = c10::make_intrusive<c10d::HashStore>();  // c10d wants one; nothing is exchanged through it
-    group_ = c10::make_intrusive<c10d::ProcessGroup>(store, rank(), size());
-    group_->setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
-    group_->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM,
-                       c10::make_intrusive<MpiBackend>(
-                           rank(), size(), channel_, [this] { begin_collective(); }, collective_deadline()));
-    group_->setGroupName("precast");
+    group_ = make_process_group(rank(), size(), channel_);
     return group_;
   }
 
  protected:
+  // MPI's split knows no deadline. That all ranks are there is known from the exchange by which they agreed on the partition.
+  c10::intrusive_ptr<c10d::ProcessGroup> make_group(const std::string&, int list, const std::vector<int>& ranks,
+                                                    int place) override {
+    MPI_Comm comm = MPI_COMM_NULL;
+    check_mpi(MPI_Comm_split(status_comm_, list, place, &comm), "MPI_Comm_split");
+    sub_channels_.push_back(std::make_unique<MpiChannel>(comm, wait_among(ranks)));
+    return make_process_group(place, static_cast<int>(ranks.size()), *sub_channels_.back());
+  }
+
   bool another_gave_up() override {
     int waiting = 0;
     return MPI_Iprobe(MPI_ANY_SOURCE, kStatusTag, status_comm_, &waiting, MPI_STATUS_IGNORE) == MPI_SUCCESS && waiting != 0;
@@ -114,6 +117,23 @@ class MpiTransport final : public ConnectedTransport {
   }
 
  private:
+  Wait wait_among(const std::vector<int>& ranks) {
+    return [this, ranks](std::string_view operation, Deadline deadline, const std::function<bool()>& done) {
+      wait_for(operation, ranks, deadline, done);
+    };
+  }
+
+  c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(int place, int size, MpiChannel& channel) {
+    const auto store = c10::make_intrusive<c10d::HashStore>();  // c10d wants one; nothing is exchanged through it
+    auto group = c10::make_intrusive<c10d::ProcessGroup>(store, place, size);
+    group->setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
+    group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM,
+                      c10::make_intrusive<MpiBackend>(
+                          place, size, channel, [this] { begin_collective(); }, collective_deadline()));
+    group->setGroupName("precast");
+    return group;
+  }
+
   bool receive_status(std::vector<std::optional<RankStatus>>& statuses) {
     int waiting = 0, length = 0;
     MPI_Status from;
@@ -129,6 +149,7 @@ class MpiTransport final : public ConnectedTransport {
   MpiSession& session_;
   MPI_Comm status_comm_;
   MpiChannel channel_;
+  std::vector<std::unique_ptr<MpiChannel>> sub_channels_;  // Of the groups of some ranks.
   std::string sent_;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
 };

@@ -27,8 +27,10 @@ class SingleTransport final : public Transport {
   [[nodiscard]] std::string phase() const override { return phase_; }
   void set_phase(std::string_view phase) override { phase_ = phase; }
   [[nodiscard]] c10::intrusive_ptr<c10d::ProcessGroup> process_group() override;
-  void register_group(const std::string& name) override { groups_.add(name, process_group()); }
-  [[nodiscard]] std::vector<std::string> groups() const override { return groups_.names(); }
+  void register_group(const std::string& name, const Partition& partition) override {
+    groups_.add(name, partition, [this] { return process_group(); });
+  }
+  [[nodiscard]] std::map<std::string, int> groups() const override { return groups_.sizes(); }
 
  private:
   JobEnvironment job_;
