@@ -19,7 +19,9 @@ void broadcast_module(torch::nn::Module& module, const Communicator& comm,
 
 /// Averages the plain gradients of `module` over the ranks of `comm`, in place, by bucketed all-reduces: one per optimizer step,
 /// however many micro-batches accumulated. Parameters without `.grad` are left alone. Gradients that this function already averaged
-/// and that no step has changed since are not reduced again. Collective.
+/// and that no step has changed since are not reduced again. Gradients that are DTensors are laid out as their parameters: sums
+/// over a mesh dimension that are still to be made are reduced, or reduced and scattered, in buckets too, and nothing is averaged.
+/// Collective.
 void scatter_gradients(torch::nn::Module& module, const Communicator& comm, const ScatterOptions& options = {});
 
 }  // namespace precast

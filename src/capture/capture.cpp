@@ -4,7 +4,9 @@
 #include "capture/operands.h"
 #include "capture/recorder.h"
 #include "capture/undo.h"
+#include "dtensor/tensor/dtensor_data.h"
 #include "module/lift.h"
+#include "precast/device_mesh.h"
 #include "precast/error.h"
 
 #include <ATen/Context.h>
@@ -43,8 +45,15 @@ void check_layout(const at::Tensor& tensor, const std::string& what) {
 /// A tensor among the flat inputs of the program.
 struct TensorInput {
   at::Tensor tensor;
+  at::Tensor local;  ///< The tensor itself, unless it is a DTensor.
   int flat_index;
 };
+
+ir::DTensorMeta describe_dtensor(int index, const at::Tensor& tensor, const dtensor::Layout& layout) {
+  ir::DTensorMeta meta{.index = index, .mesh = layout.mesh.layout().name, .placements = {}, .global_shape = tensor.sizes().vec()};
+  for (const Placement& placement : layout.placements) meta.placements.push_back(to_string(placement));
+  return meta;
+}
 
 /// The flat inputs of one capture, and what the metadata says of them.
 class Inputs {
@@ -59,20 +68,52 @@ class Inputs {
     for (std::size_t i = 0; i < arguments.inputs.leaves.size(); ++i)
       add_leaf(arguments.inputs.leaves[i], arguments.inputs.paths[i]);
     metadata.input_aliases = aliases();
+    add_meshes();
   }
 
   [[nodiscard]] const std::vector<module::LiftedTensor>& parameters() const { return parameters_; }
   [[nodiscard]] const std::vector<module::LiftedTensor>& buffers() const { return buffers_; }
   [[nodiscard]] const std::vector<TensorInput>& tensors() const { return tensors_; }
+  [[nodiscard]] std::string name_of(const at::Tensor& local) const {
+    const auto input = std::ranges::find_if(tensors_, [&](const TensorInput& in) { return in.local.is_same(local); });
+    const auto i = static_cast<std::size_t>(input->flat_index);
+    if (i < parameters_.size()) return fmt::format("parameter '{}'", parameters_[i].name);
+    if (i < parameters_.size() + buffers_.size()) return fmt::format("buffer '{}'", buffers_[i - parameters_.size()].name);
+    return fmt::format("input leaf {}", i - parameters_.size() - buffers_.size());
+  }
   [[nodiscard]] int first_leaf() const { return static_cast<int>(parameters_.size() + buffers_.size()); }
 
  private:
   void add_lifted(const module::LiftedTensor& lifted, const char* what, InputKind kind, std::vector<ir::TensorMeta>& metas) {
     check_layout(lifted.tensor, fmt::format("{} '{}'", what, lifted.name));
-    metas.push_back({lifted.name, lifted.tensor.sizes().vec(), aten::dtype_name(lifted.tensor.scalar_type()),
-                     aten::device_name(lifted.tensor.device())});
-    tensors_.push_back({lifted.tensor, next_++});
-    recorder_.add_tensor_input(lifted.tensor, lifted.name, lifted.name, kind);
+    const at::Tensor& local = note_layout(lifted.tensor);
+    metas.push_back({lifted.name, local.sizes().vec(), aten::dtype_name(local.scalar_type()), aten::device_name(local.device())});
+    tensors_.push_back({lifted.tensor, local, next_++});
+    recorder_.add_tensor_input(local, lifted.name, lifted.name, kind);
+    recorder_.protect_gradient(lifted.tensor, fmt::format("{} '{}'", what, lifted.name));
+  }
+
+  /// What the program works on: the tensor itself, or the local tensor of a DTensor, which is then noted in the metadata.
+  const at::Tensor& note_layout(const at::Tensor& tensor) {
+    const dtensor::DTensorData* dtensor = dtensor::as_dtensor(tensor);
+    if (dtensor == nullptr) return tensor;
+    metadata_.input_dtensors.push_back(describe_dtensor(next_, tensor, dtensor->layout()));
+    const DeviceMesh& mesh = dtensor->layout().mesh;
+    if (std::ranges::find(meshes_, mesh) == meshes_.end()) meshes_.push_back(mesh);
+    return dtensor->local();
+  }
+
+  /// The coordinates of the rank on each mesh dimension, from which the program finds what differs from rank to rank.
+  void add_meshes() {
+    for (const DeviceMesh& mesh : meshes_) {
+      const MeshLayout& layout = mesh.layout();
+      metadata_.meshes.push_back({layout.name, layout.dim_names, layout.shape});
+      for (int m = 0; m < mesh.ndim(); ++m) {
+        metadata_.mesh_inputs.push_back(mesh.group_name(m));
+        recorder_.add_group(mesh.group_name(m), mesh.size(m));
+        recorder_.add_tensor_input(mesh.coordinate_tensor(m), mesh.group_name(m), mesh.group_name(m), InputKind::user);
+      }
+    }
   }
 
   void add_leaf(const Leaf& leaf, const std::string& path) {
@@ -81,11 +122,13 @@ class Inputs {
     const std::string wanted = path.starts_with("argument ") ? "arg" + path.substr(9) : path;
     if (const auto* tensor = std::get_if<at::Tensor>(&leaf); tensor != nullptr && tensor->defined()) {
       check_layout(*tensor, fmt::format("input leaf {} ({})", metadata_.inputs.size(), path));
-      meta.shape.emplace(tensor->sizes().begin(), tensor->sizes().end());
-      meta.dtype = aten::dtype_name(tensor->scalar_type());
-      meta.device = aten::device_name(tensor->device());
-      tensors_.push_back({*tensor, next_});
-      recorder_.add_tensor_input(*tensor, wanted, path, InputKind::user);
+      const at::Tensor& local = note_layout(*tensor);
+      meta.shape.emplace(local.sizes().begin(), local.sizes().end());
+      meta.dtype = aten::dtype_name(local.scalar_type());
+      meta.device = aten::device_name(local.device());
+      tensors_.push_back({*tensor, local, next_});
+      recorder_.add_tensor_input(local, wanted, path, InputKind::user);
+      if (tensor->is_leaf() && tensor->requires_grad()) recorder_.protect_gradient(*tensor, path);
     } else if (const auto* generator = std::get_if<at::Generator>(&leaf)) {
       meta.is_generator = true;
       recorder_.add_generator_input(*generator, wanted);
@@ -110,8 +153,8 @@ class Inputs {
     std::map<Window, int> first;
     std::vector<std::pair<int, int>> pairs;
     for (const TensorInput& input : tensors_) {
-      if (!input.tensor.has_storage() || input.tensor.numel() == 0) continue;
-      const auto [entry, is_new] = first.try_emplace(window_of(input.tensor), input.flat_index);
+      if (!input.local.has_storage() || input.local.numel() == 0) continue;
+      const auto [entry, is_new] = first.try_emplace(window_of(input.local), input.flat_index);
       if (!is_new) pairs.emplace_back(entry->second, input.flat_index);
     }
     return pairs;
@@ -122,6 +165,7 @@ class Inputs {
   std::vector<module::LiftedTensor> parameters_;
   std::vector<module::LiftedTensor> buffers_;
   std::vector<TensorInput> tensors_;
+  std::vector<DeviceMesh> meshes_;
   int next_ = 0;
 };
 
@@ -146,7 +190,7 @@ Flat run_recorded(const std::function<Flat()>& fn, Recorder& recorder) {
     ~FreshAutocastCache() { at::autocast::clear_cache(); }
   } const fresh_cache;
   try {
-    const CaptureScope scope(recorder);
+    const dispatch::RecordingScope scope(recorder);
     Flat result = fn();
     recorder.rethrow_refusal();
     return result;
@@ -163,11 +207,34 @@ Flat run_recorded(const std::function<Flat()>& fn, Recorder& recorder) {
   }
 }
 
-ir::Operand result_operand(const Leaf& leaf, const std::string& path, const Recorder& recorder) {
+/// The outputs of one capture, and what the metadata says of those that are DTensors.
+class Outputs {
+ public:
+  Outputs(const Recorder& recorder, ir::Metadata& metadata) : recorder_(recorder), metadata_(metadata) {}
+
+  void add(ir::Operand operand) { operands_.push_back(std::move(operand)); }
+  void add(const at::Tensor& tensor, const std::string& what) {
+    const dtensor::DTensorData* dtensor = dtensor::as_dtensor(tensor);
+    if (dtensor != nullptr)
+      metadata_.output_dtensors.push_back(describe_dtensor(static_cast<int>(operands_.size()), tensor, dtensor->layout()));
+    operands_.push_back(recorder_.output_operand(dtensor != nullptr ? dtensor->local() : tensor, what));
+  }
+  [[nodiscard]] std::vector<ir::Operand> take() { return std::move(operands_); }
+
+ private:
+  const Recorder& recorder_;
+  ir::Metadata& metadata_;
+  std::vector<ir::Operand> operands_;
+};
+
+void add_result(const Leaf& leaf, const std::string& path, const Recorder& recorder, Outputs& outputs) {
   const std::string what = fmt::format("the result{}", path);
-  if (const auto* tensor = std::get_if<at::Tensor>(&leaf)) return recorder.output_operand(*tensor, what);
+  if (const auto* tensor = std::get_if<at::Tensor>(&leaf)) {
+    recorder.check_no_gradient(*tensor, what);
+    return outputs.add(*tensor, what);
+  }
   if (std::holds_alternative<at::Generator>(leaf)) refuse(what + " is a generator; return tensors and plain values only");
-  return std::visit(
+  outputs.add(std::visit(
       [](const auto& value) -> ir::Operand {
         using T = std::remove_cvref_t<decltype(value)>;
         if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, std::string>)
@@ -175,17 +242,17 @@ ir::Operand result_operand(const Leaf& leaf, const std::string& path, const Reco
         else
           return {ir::None{}};
       },
-      leaf);
+      leaf));
 }
 
 /// The gradients that fn left, as outputs of the program. Reads `.grad`, which held nothing before.
-void add_gradients(const Inputs& inputs, const detail::CallArguments& arguments, const Options& options, const Recorder& recorder,
-                   std::vector<ir::Operand>& outputs, ir::Metadata& metadata) {
+void add_gradients(const Inputs& inputs, const detail::CallArguments& arguments, const Options& options, Outputs& outputs,
+                   ir::Metadata& metadata) {
   for (std::size_t i = 0; i < inputs.parameters().size(); ++i) {
     const at::Tensor& gradient = inputs.parameters()[i].tensor.grad();
     if (!gradient.defined()) continue;
     metadata.grad_param_indices.push_back(static_cast<int>(i));
-    outputs.push_back({recorder.value_of(gradient, fmt::format("the gradient of parameter '{}'", inputs.parameters()[i].name))});
+    outputs.add(gradient, fmt::format("the gradient of parameter '{}'", inputs.parameters()[i].name));
   }
   for (const module::LiftedTensor& buffer : inputs.buffers())
     if (buffer.tensor.grad().defined())
@@ -202,7 +269,7 @@ void add_gradients(const Inputs& inputs, const detail::CallArguments& arguments,
           "input leaf {} ({}) requires grad and got a gradient; pass it without requires_grad, or set Options::input_gradients", i,
           arguments.inputs.paths[i]));
     metadata.grad_input_indices.push_back(static_cast<int>(i));
-    outputs.push_back({recorder.value_of(tensor->grad(), fmt::format("the gradient of input leaf {}", i))});
+    outputs.add(tensor->grad(), fmt::format("the gradient of input leaf {}", i));
   }
 }
 
@@ -227,20 +294,22 @@ ir::Program capture(const detail::CallArguments& arguments, const std::function<
   Undo undo;
   Recorder recorder(groups, undo);
   const Inputs inputs(arguments, recorder, metadata);
+  for (const TensorInput& input : inputs.tensors()) undo.set_memory_aside(input.local);
   for (const TensorInput& input : inputs.tensors())
     if (input.tensor.is_leaf()) undo.set_gradient_aside(input.tensor);
   save_random_states(undo, inputs);
 
   const Flat result = run_recorded(fn, recorder);
+  if (const at::Tensor moved = undo.replaced_memory(); moved.defined())
+    refuse(inputs.name_of(moved) + " was given other memory by fn (set_data, or a resize); write into it instead (copy_)");
   if (!result.unwritable_type.empty())
     refuse(fmt::format("fn returns a {}, whose structure cannot be written as text; return its fields instead",
                        result.unwritable_type));
   metadata.out_spec = result.spec;
-  std::vector<ir::Operand> outputs;
-  for (std::size_t i = 0; i < result.leaves.size(); ++i)
-    outputs.push_back(result_operand(result.leaves[i], result.paths[i], recorder));
-  add_gradients(inputs, arguments, options, recorder, outputs, metadata);
-  return make_program(recorder.take_trace(), std::move(outputs), std::move(metadata));
+  Outputs outputs(recorder, metadata);
+  for (std::size_t i = 0; i < result.leaves.size(); ++i) add_result(result.leaves[i], result.paths[i], recorder, outputs);
+  add_gradients(inputs, arguments, options, outputs, metadata);
+  return make_program(recorder.take_trace(), outputs.take(), std::move(metadata));
 }
 
 }  // namespace precast::capture

@@ -9,17 +9,24 @@ Window window_of(const at::Tensor& tensor) {
 
 void Identity::bind(const at::Tensor& tensor, ir::ValueId value) {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  if (impls_.try_emplace(impl, value).second) pinned_impls_.emplace_back(tensor.getIntrusivePtr());
-  if (!tensor.has_storage()) return;
-  windows_.insert_or_assign(window_of(tensor), value);
+  const auto window = tensor.has_storage() ? std::optional(window_of(tensor)) : std::nullopt;
+  const auto [bound, is_new] = impls_.try_emplace(impl, Bound{value, window});
+  if (is_new)
+    pinned_impls_.emplace_back(tensor.getIntrusivePtr());
+  else if (bound->second.window != window)
+    bound->second = {value, window};
+  if (!window) return;
+  windows_.insert_or_assign(*window, value);
   const c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
   if (!pinned_storages_.contains(storage)) pinned_storages_.emplace(storage, WeakStorage(tensor.storage().getWeakStorageImpl()));
 }
 
 std::optional<ir::ValueId> Identity::find(const at::Tensor& tensor) const {
-  if (const auto known = impls_.find(tensor.unsafeGetTensorImpl()); known != impls_.end()) return known->second;
-  if (tensor.has_storage())
-    if (const auto known = windows_.find(window_of(tensor)); known != windows_.end()) return known->second;
+  const auto window = tensor.has_storage() ? std::optional(window_of(tensor)) : std::nullopt;
+  const auto bound = impls_.find(tensor.unsafeGetTensorImpl());
+  if (bound != impls_.end() && bound->second.window == window) return bound->second.value;
+  if (window)
+    if (const auto known = windows_.find(*window); known != windows_.end()) return known->second;
   return std::nullopt;
 }
 

@@ -21,8 +21,9 @@ using Window =
 
 Window window_of(const at::Tensor& tensor);
 
-/// Which value of the program a tensor is. A value is known by the address of its TensorImpl and, when that fails, by its window:
-/// autograd hands saved tensors back as new TensorImpls over the same storage, and C++ factories re-wrap their result.
+/// Which value of the program a tensor is. A value is known by the address of its TensorImpl while that looks at the same window
+/// and, when that fails, by its window: autograd hands saved tensors back as new TensorImpls over the same storage, C++ factories
+/// re-wrap their result, and set_data gives a TensorImpl another window.
 ///
 /// Only weak references are kept: they pin the addresses, so that none is used again, and let the memory of a value go when the
 /// step itself lets it go.
@@ -35,7 +36,11 @@ class Identity {
   using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
   using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
 
-  std::unordered_map<const c10::TensorImpl*, ir::ValueId> impls_;
+  struct Bound {
+    ir::ValueId value;
+    std::optional<Window> window;  ///< None: no storage.
+  };
+  std::unordered_map<const c10::TensorImpl*, Bound> impls_;
   std::map<Window, ir::ValueId> windows_;
   std::vector<WeakTensor> pinned_impls_;
   std::unordered_map<const c10::StorageImpl*, WeakStorage> pinned_storages_;

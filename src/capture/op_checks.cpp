@@ -6,6 +6,7 @@
 #include <ATen/core/enum_tag.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <fmt/format.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
 #include <string_view>
@@ -14,11 +15,13 @@ namespace precast::capture {
 namespace {
 
 [[noreturn]] void refuse(const c10::FunctionSchema& schema, std::string_view why) {
-  throw PrecompileError(ErrorCode::refused_capture, fmt::format("{} {}", op_name(schema), why));
+  const auto backward = torch::autograd::get_current_node();
+  throw PrecompileError(ErrorCode::refused_capture,
+                        fmt::format("{}{} {}", op_name(schema), backward ? " (called by " + backward->name() + ")" : "", why));
 }
 
 bool is_assertion(const c10::FunctionSchema& schema) {
-  return schema.name().find("_assert") != std::string::npos;
+  return schema.name().find("_assert") != std::string::npos || schema.name() == "aten::_linalg_check_errors";
 }
 
 /// torch::tensor({a, b}) allocates with the Autograd keys alone switched off, which no user call and no autograd kernel does.

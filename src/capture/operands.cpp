@@ -98,6 +98,11 @@ void write_arguments(ir::Call& call, const c10::FunctionSchema& schema, c10::Arr
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const c10::Argument& argument = schema.arguments()[i];
     if (argument.kwarg_only() ? is_default(argument, arguments[i]) : i >= n_positional) continue;
+    if (arguments[i].isComplexDouble())
+      throw PrecompileError(
+          ErrorCode::refused_capture,
+          fmt::format("{}: its argument '{}' is a complex number, which a program cannot hold; pass it as a 0-dim tensor",
+                      call.name, argument.name()));
     ir::Operand written = operand(arguments[i], *argument.real_type(), resolver);
     if (argument.kwarg_only())
       call.keywords.emplace_back(argument.name(), std::move(written));

@@ -3,10 +3,12 @@
 #include "capture/op_checks.h"
 #include "capture/operands.h"
 #include "capture/stand_ins.h"
+#include "dtensor/tensor/dtensor_data.h"
 #include "precast/error.h"
 
 #include <ATen/Context.h>
 #include <fmt/format.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
 #include <optional>
@@ -95,10 +97,44 @@ void Recorder::rethrow_refusal() const {
   if (refusal_) std::rethrow_exception(refusal_);
 }
 
+void Recorder::check_no_gradient(const at::Tensor& tensor, const std::string& user) const {
+  for (const GradientOwner& owner : gradient_owners_) {
+    const at::Tensor& gradient = owner.tensor.grad();
+    if (!gradient.defined()) continue;
+    const dtensor::DTensorData* parts = dtensor::as_dtensor(gradient);
+    const at::Tensor& memory = parts != nullptr ? parts->local() : gradient;
+    if (tensor.is_same(gradient) || (tensor.has_storage() && memory.has_storage() &&
+                                     tensor.storage().unsafeGetStorageImpl() == memory.storage().unsafeGetStorageImpl()))
+      refuse(
+          fmt::format("{} is or uses .grad of {}, which at run time may hold earlier gradients too; do it outside the captured "
+                      "step, or use what "
+                      "torch::autograd::grad returns",
+                      user, owner.what));
+  }
+}
+
+/// Whether two tensors are equal is known where they are one value, or where their shapes differ (attention asks it of query and
+/// key).
+bool Recorder::answer_equal(const c10::FunctionSchema& schema, torch::jit::Stack& stack) const {
+  if (schema.name() != "aten::equal") return false;
+  const auto arguments = torch::jit::last(stack, 2);
+  const at::Tensor &a = arguments[0].toTensor(), &b = arguments[1].toTensor();
+  const auto first = identity_.find(a), second = identity_.find(b);
+  const bool one_value = first && second && *first == *second;
+  if (!one_value && a.sizes() == b.sizes()) return false;
+  torch::jit::drop(stack, 2);
+  stack.emplace_back(one_value);
+  return true;
+}
+
 void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack, const std::function<void()>& run) {
   const c10::FunctionSchema& schema = op.schema();
   const std::string name = op_name(schema);
+  if (answer_equal(schema, stack)) return;
   const auto on_stack = torch::jit::last(stack, schema.arguments().size());
+  if (!torch::autograd::get_current_node())
+    for (const c10::IValue& argument : on_stack)
+      visit_tensors(argument, [&](const at::Tensor& tensor) { check_no_gradient(tensor, name); });
   check_op(op, on_stack);
 
   ir::Call call{schema.name(), schema.overload_name(), {}, {}};

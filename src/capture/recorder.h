@@ -3,8 +3,8 @@
 #include "capture/capture.h"
 #include "capture/dead_code.h"
 #include "capture/identity.h"
-#include "capture/interposer.h"
 #include "capture/undo.h"
+#include "dispatch/interposer.h"
 #include "ir/program.h"
 
 #include <ATen/core/Generator.h>
@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace precast::capture {
@@ -24,9 +25,9 @@ enum class InputKind { parameter, buffer, user };
 inline constexpr std::string_view kHostReadMark = "precast refused the capture: ";
 
 /// Turns the ATen calls of one run of fn into statements, and refuses those that a program cannot hold.
-class Recorder final : public OpHandler {
+class Recorder final : public dispatch::OpHandler {
  public:
-  Recorder(const Groups& groups, Undo& undo) : groups_(groups), undo_(undo) {}
+  Recorder(Groups groups, Undo& undo) : groups_(std::move(groups)), undo_(undo) {}
   ~Recorder() override;
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
@@ -35,6 +36,12 @@ class Recorder final : public OpHandler {
   ir::ValueId add_tensor_input(const at::Tensor& tensor, std::string wanted_name, std::string path, InputKind kind);
   ir::ValueId add_generator_input(const at::Generator& generator, std::string wanted_name);
   ir::ValueId add_plain_input(std::string wanted_name);
+  /// A group whose collectives may be recorded, beside those that the recorder was made with.
+  void add_group(const std::string& name, std::int64_t size) { groups_[name] = static_cast<int>(size); }
+  /// Outside of backward, `.grad` of this tensor is not for fn to read or write. `what` names the tensor in messages.
+  void protect_gradient(const at::Tensor& tensor, std::string what) { gradient_owners_.push_back({tensor, std::move(what)}); }
+  /// @throws PrecompileError refused_capture  `tensor` is such a gradient; `user` says what does something with it.
+  void check_no_gradient(const at::Tensor& tensor, const std::string& user) const;
 
   void handle(const c10::OperatorHandle& op, torch::jit::Stack& stack, const std::function<void()>& run) override;
 
@@ -50,6 +57,10 @@ class Recorder final : public OpHandler {
   [[nodiscard]] Trace take_trace() { return std::move(trace_); }
 
  private:
+  struct GradientOwner {
+    at::Tensor tensor;
+    std::string what;
+  };
   struct Storage {
     int id;  ///< Values of one storage share it.
     InputKind kind = InputKind::user;
@@ -64,17 +75,19 @@ class Recorder final : public OpHandler {
   ir::Operand generator_operand(const at::Generator& generator, const std::string& op) const;
   void check_reads(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments, const std::string& name);
   std::vector<int> note_writes(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments, const std::string& name);
+  bool answer_equal(const c10::FunctionSchema& schema, torch::jit::Stack& stack) const;
   void record(const c10::OperatorHandle& op, torch::jit::Stack& stack, const std::function<void()>& run);
   static void allow_host_reads(const at::Tensor& tensor);
   void forbid_host_reads(const std::vector<at::Tensor>& tensors, const std::string& name);
   ir::ValueId bind_result(const at::Tensor& result, const std::string& wanted_name);
 
-  const Groups& groups_;
+  Groups groups_;
   Undo& undo_;
   Trace trace_;
   Identity identity_;
   std::unordered_map<const c10::GeneratorImpl*, ir::ValueId> generators_;
   std::unordered_map<const c10::StorageImpl*, Storage> storages_;
+  std::vector<GradientOwner> gradient_owners_;
   std::exception_ptr refusal_;
 };
 

@@ -1,9 +1,12 @@
 #include "capture/undo.h"
 
+#include "capture/identity.h"
+
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <algorithm>
 #include <mutex>
 #include <utility>
 
@@ -13,6 +16,8 @@ Undo::~Undo() {
   const at::NoGradGuard no_grad;
   // Inside the fn of another capture this is no step of that one.
   const c10::impl::ExcludeDispatchKeyGuard unrecorded(c10::DispatchKey::Fake);
+  for (const Memory& memory : memory_)
+    if (window_of(memory.owner) != window_of(memory.alias)) memory.owner.set_data(memory.alias);
   for (auto& [storage, bytes] : storages_) bytes.live.copy_(bytes.copy);
   for (Gradient& gradient : gradients_) gradient.owner.mutable_grad() = std::move(gradient.gradient);
   for (Random& random : random_) {
@@ -23,6 +28,18 @@ Undo::~Undo() {
 
 void Undo::set_gradient_aside(const at::Tensor& tensor) {
   gradients_.push_back({tensor, std::exchange(tensor.mutable_grad(), at::Tensor())});
+}
+
+void Undo::set_memory_aside(const at::Tensor& tensor) {
+  // Inside the fn of another capture this is no step of that one.
+  const c10::impl::ExcludeDispatchKeyGuard unrecorded(c10::DispatchKey::Fake);
+  if (tensor.has_storage()) memory_.push_back({tensor, tensor.detach()});
+}
+
+at::Tensor Undo::replaced_memory() const {
+  const auto found =
+      std::ranges::find_if(memory_, [](const Memory& memory) { return window_of(memory.owner) != window_of(memory.alias); });
+  return found == memory_.end() ? at::Tensor() : found->owner;
 }
 
 void Undo::save_random_state(at::Generator generator) {

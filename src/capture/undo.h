@@ -19,6 +19,10 @@ class Undo {
 
   /// Takes `.grad` away and gives back the very same tensor at the end.
   void set_gradient_aside(const at::Tensor& tensor);
+  /// Gives the tensor its memory back at the end, should fn give it another.
+  void set_memory_aside(const at::Tensor& tensor);
+  /// The first tensor that has other memory than when it was set aside; undefined: none.
+  [[nodiscard]] at::Tensor replaced_memory() const;
   void save_random_state(at::Generator generator);
   /// Copies the tensor's whole storage, the first time it is told: only what fn really writes costs memory.
   void save_storage(const at::Tensor& tensor);
@@ -26,6 +30,9 @@ class Undo {
  private:
   struct Gradient {
     at::Tensor owner, gradient;
+  };
+  struct Memory {
+    at::Tensor owner, alias;
   };
   struct Random {
     at::Generator generator;
@@ -36,6 +43,7 @@ class Undo {
   };
 
   std::vector<Gradient> gradients_;
+  std::vector<Memory> memory_;
   std::vector<Random> random_;
   std::unordered_map<const c10::StorageImpl*, Bytes> storages_;
 };

@@ -22,8 +22,9 @@ constexpr std::array<std::string_view, 18> kRequired = {
     "BACKEND",       "MODULE_POSITIONS", "NUM_POSITIONAL_ARGS", "PARAM_NAMES",       "BUFFER_NAMES",       "PARAM_SHAPES",
     "BUFFER_SHAPES", "PARAM_DTYPES",     "BUFFER_DTYPES",       "PARAM_DEVICES",     "BUFFER_DEVICES",     "GRAD_PARAM_INDICES",
     "IN_SPEC",       "OUT_SPEC",         "USER_INPUT_SHAPES",   "USER_INPUT_DTYPES", "USER_INPUT_DEVICES", "USER_INPUT_BOUNDS"};
-constexpr std::array<std::string_view, 6> kOwn = {"USER_INPUT_NAMES", "USER_INPUT_VALUES",  "USER_INPUT_GENERATORS",
-                                                  "MODULE_TRAINING",  "GRAD_INPUT_INDICES", "INPUT_ALIASES"};
+constexpr std::array<std::string_view, 10> kOwn = {
+    "USER_INPUT_NAMES", "USER_INPUT_VALUES", "USER_INPUT_GENERATORS", "MODULE_TRAINING", "GRAD_INPUT_INDICES", "INPUT_ALIASES",
+    "MESHES",           "MESH_INPUTS",       "INPUT_DTENSORS",        "OUTPUT_DTENSORS"};
 
 const Literal kNone = {None{}};
 
@@ -186,6 +187,50 @@ std::vector<InputMeta> read_inputs(const Literals& literals) {
   return out;
 }
 
+std::vector<std::string> read_strings(const Named& named) {
+  std::vector<std::string> out;
+  for (const Named& item : named.items()) out.push_back(item.string());
+  return out;
+}
+
+Literal strings_literal(const std::vector<std::string>& strings) {
+  return {Literal::Tuple{std::get<Literal::Sequence>(list_of(strings, [](const std::string& text) { return Literal{text}; }).is)}};
+}
+
+Literal mesh_literal(const MeshMeta& mesh) {
+  return {Literal::Tuple{{{mesh.name}, strings_literal(mesh.dim_names), shape_literal(mesh.shape)}}};
+}
+
+MeshMeta read_mesh(const Named& named) {
+  const auto fields = named.items(3);
+  MeshMeta mesh{.name = fields[0].string(), .dim_names = read_strings(fields[1]), .shape = fields[2].shape()};
+  if (mesh.dim_names.size() != mesh.shape.size()) malformed(named.name(), "as many dimension names as sizes");
+  return mesh;
+}
+
+Literal dtensor_literal(const DTensorMeta& dtensor) {
+  return {Literal::Tuple{
+      {integer(dtensor.index), {dtensor.mesh}, strings_literal(dtensor.placements), shape_literal(dtensor.global_shape)}}};
+}
+
+std::vector<DTensorMeta> read_dtensors(const Literals& literals, const std::string& name, const std::vector<MeshMeta>& meshes) {
+  std::vector<DTensorMeta> out;
+  const auto literal = literals.find(name);
+  if (!literal) return out;
+  for (const Named& item : literal->items()) {
+    const auto fields = item.items(4);
+    DTensorMeta dtensor{.index = fields[0].index(std::numeric_limits<int>::max()),
+                        .mesh = fields[1].string(),
+                        .placements = read_strings(fields[2]),
+                        .global_shape = fields[3].shape()};
+    const auto mesh = std::ranges::find(meshes, dtensor.mesh, &MeshMeta::name);
+    if (mesh == meshes.end() || mesh->shape.size() != dtensor.placements.size())
+      malformed(name, fmt::format("a mesh of MESHES with {} dimensions, found '{}'", dtensor.placements.size(), dtensor.mesh));
+    out.push_back(std::move(dtensor));
+  }
+  return out;
+}
+
 std::vector<int> read_indices(const Named& named, std::size_t size) {
   std::vector<int> out;
   for (const Named& item : named.items()) out.push_back(item.index(size));
@@ -212,7 +257,7 @@ std::vector<std::pair<std::string, Literal>> metadata_literals(const Metadata& m
   Literal::Dict training;
   for (const ModuleMode& mode : metadata.module_training) training.push_back({{mode.name}, {mode.training}});
   const auto index = [](int value) { return Literal{std::int64_t{value}}; };
-  return {
+  std::vector<std::pair<std::string, Literal>> literals = {
       {"BACKEND", {metadata.backend}},
       {"MODULE_POSITIONS", list_of(metadata.module_positions, index)},
       {"NUM_POSITIONAL_ARGS", index(metadata.num_positional_args)},
@@ -242,6 +287,13 @@ std::vector<std::pair<std::string, Literal>> metadata_literals(const Metadata& m
                                   return Literal{Literal::Tuple{{index(pair.first), index(pair.second)}}};
                                 })},
   };
+  if (!metadata.meshes.empty()) {
+    literals.emplace_back("MESHES", list_of(metadata.meshes, mesh_literal));
+    literals.emplace_back("MESH_INPUTS", list_of(metadata.mesh_inputs, [](const std::string& group) { return Literal{group}; }));
+    literals.emplace_back("INPUT_DTENSORS", list_of(metadata.input_dtensors, dtensor_literal));
+    literals.emplace_back("OUTPUT_DTENSORS", list_of(metadata.output_dtensors, dtensor_literal));
+  }
+  return literals;
 }
 
 Metadata read_metadata(const std::map<std::string, Literal>& map) {
@@ -272,6 +324,14 @@ Metadata read_metadata(const std::map<std::string, Literal>& map) {
       const auto both = pair.items(2);
       metadata.input_aliases.emplace_back(both[0].index(n_inputs), both[1].index(n_inputs));
     }
+  if (const auto meshes = literals.find("MESHES"))
+    for (const Named& mesh : meshes->items()) metadata.meshes.push_back(read_mesh(mesh));
+  if (const auto groups = literals.find("MESH_INPUTS")) metadata.mesh_inputs = read_strings(*groups);
+  metadata.input_dtensors = read_dtensors(literals, "INPUT_DTENSORS", metadata.meshes);
+  for (const DTensorMeta& dtensor : metadata.input_dtensors)
+    if (static_cast<std::size_t>(dtensor.index) >= n_inputs)
+      malformed("INPUT_DTENSORS", fmt::format("indices below {}, found {}", n_inputs, dtensor.index));
+  metadata.output_dtensors = read_dtensors(literals, "OUTPUT_DTENSORS", metadata.meshes);
   return metadata;
 }
 

@@ -7,7 +7,7 @@
 
 namespace precast::ir {
 
-/// Hands out unique Python identifiers: "fc1.weight" -> fc1_weight, "class" -> class_, a second "addmm" -> addmm_1.
+/// Hands out unique Python identifiers: "fc1.weight" -> fc1_weight, "class" -> class_1, a second "addmm" -> addmm_1.
 /// Never a keyword, a builtin or module-level name that the text uses (call, forward, torch, BACKEND, ...).
 class NameTable {
  public:

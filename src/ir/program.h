@@ -125,6 +125,23 @@ struct ModuleMode {
   bool operator==(const ModuleMode&) const = default;
 };
 
+/// A device mesh that a program's collectives and DTensors refer to: its dimensions are the groups "<name>.<dimension>".
+struct MeshMeta {
+  std::string name;
+  std::vector<std::string> dim_names;
+  std::vector<std::int64_t> shape;
+  bool operator==(const MeshMeta&) const = default;
+};
+
+/// A flat input or output that is a DTensor outside: inside, the program works on its local tensor.
+struct DTensorMeta {
+  int index;  ///< Into Program::inputs or Program::outputs.
+  std::string mesh;
+  std::vector<std::string> placements;  ///< "Shard(0)", one for each dimension of the mesh.
+  std::vector<std::int64_t> global_shape;
+  bool operator==(const DTensorMeta&) const = default;
+};
+
 /// The calling convention. In the text: the literals named beside each member (those of the reference, then Precast's own).
 struct Metadata {
   std::string backend = "eager";            // BACKEND
@@ -141,13 +158,18 @@ struct Metadata {
   std::vector<int> grad_input_indices;      // GRAD_INPUT_INDICES, into inputs; [] unless input gradients were asked for
   std::vector<std::pair<int, int>>
       input_aliases;  // INPUT_ALIASES: flat inputs (params, buffers, leaves) i < j that were one tensor
+  // The rest is absent from the text of a program without DTensors.
+  std::vector<MeshMeta> meshes;              // MESHES
+  std::vector<std::string> mesh_inputs;      // MESH_INPUTS: groups whose rank is a trailing input, a 0-dim int64 tensor
+  std::vector<DTensorMeta> input_dtensors;   // INPUT_DTENSORS; shapes elsewhere in the metadata are those of local tensors
+  std::vector<DTensorMeta> output_dtensors;  // OUTPUT_DTENSORS, gradients included
   bool operator==(const Metadata&) const = default;
 };
 
 struct Program {
   Metadata metadata;
   std::vector<Value> values;
-  std::vector<ValueId> inputs;        ///< Params, buffers, then one for each leaf of the user's inputs (plain leaves too).
+  std::vector<ValueId> inputs;  ///< Params, buffers, one for each leaf of the user's inputs (plain leaves too), then MESH_INPUTS.
   std::vector<Statement> statements;  ///< In order; a value is defined before its use.
   std::vector<Operand> outputs;       ///< Leaves of fn's result, then gradients of params, then gradients of inputs.
   bool operator==(const Program&) const = default;

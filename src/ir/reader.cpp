@@ -130,15 +130,22 @@ std::optional<std::span<const LogicalLine>> find_function(const std::vector<Logi
 
 void check_counts(const Program& program) {
   const Metadata& metadata = program.metadata;
-  const std::size_t n_inputs = metadata.params.size() + metadata.buffers.size() + metadata.inputs.size();
+  const std::size_t n_inputs =
+      metadata.params.size() + metadata.buffers.size() + metadata.inputs.size() + metadata.mesh_inputs.size();
   if (program.inputs.size() != n_inputs)
-    throw PrecompileError(
-        ErrorCode::invalid_artifact,
-        fmt::format("python_code is not a Precast artifact: its metadata names {} inputs (parameters, buffers and leaves), "
-                    "its program takes {}",
-                    n_inputs, program.inputs.size()));
+    throw PrecompileError(ErrorCode::invalid_artifact, fmt::format("python_code is not a Precast artifact: its metadata names {} "
+                                                                   "inputs (parameters, buffers, leaves and mesh coordinates), "
+                                                                   "its program takes {}",
+                                                                   n_inputs, program.inputs.size()));
   const std::size_t n_outputs =
       metadata.out_spec.count_leaves() + metadata.grad_param_indices.size() + metadata.grad_input_indices.size();
+  for (const DTensorMeta& dtensor : metadata.output_dtensors)
+    if (static_cast<std::size_t>(dtensor.index) >= n_outputs)
+      throw PrecompileError(
+          ErrorCode::invalid_artifact,
+          fmt::format("python_code is not a Precast artifact: its OUTPUT_DTENSORS is malformed, expected indices below {}, "
+                      "found {}",
+                      n_outputs, dtensor.index));
   if (program.outputs.size() != n_outputs)
     throw PrecompileError(
         ErrorCode::invalid_artifact,

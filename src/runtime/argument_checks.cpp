@@ -1,9 +1,11 @@
 #include "runtime/argument_checks.h"
 
+#include "dtensor/tensor/dtensor_data.h"
 #include "precast/error.h"
 #include "runtime/describe.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -78,16 +80,54 @@ class TensorCheck {
   const at::Tensor& tensor_;
 };
 
+/// Compares how a tensor lies with the capture, and returns what the program works on: its local tensor, or the tensor itself.
+const at::Tensor& check_distribution(const ir::Metadata& captured, int flat_index, const std::string& what,
+                                     const at::Tensor& tensor) {
+  const auto expected = std::ranges::find(captured.input_dtensors, flat_index, &ir::DTensorMeta::index);
+  const dtensor::DTensorData* found = dtensor::as_dtensor(tensor);
+  if (expected == captured.input_dtensors.end()) {
+    if (found != nullptr)
+      refuse(fmt::format(
+          "{}: expected a plain tensor (as captured), found a DTensor laid out as {}; pass what was captured or compile "
+          "again",
+          what, to_string(found->layout().placements)));
+    return tensor;
+  }
+  const std::string placements = fmt::format("[{}]", fmt::join(expected->placements, ", "));
+  if (found == nullptr)
+    refuse(fmt::format("{}: expected a DTensor laid out as {} (as captured), found a plain tensor; distribute it as at capture",
+                       what, placements));
+  const ir::MeshMeta& mesh = *std::ranges::find(captured.meshes, expected->mesh, &ir::MeshMeta::name);
+  const MeshLayout& live = found->layout().mesh.layout();
+  const MeshLayout captured_mesh{.name = mesh.name, .dim_names = mesh.dim_names, .shape = mesh.shape};
+  if (live != captured_mesh)
+    refuse(fmt::format("{}: expected to lie on {} (as captured), found {}; use a mesh of that shape or compile again", what,
+                       to_string(captured_mesh), to_string(live)));
+  for (std::size_t m = 0; m < expected->placements.size(); ++m) {
+    const std::string placement = to_string(found->layout().placements[m]);
+    if (placement != expected->placements[m])
+      refuse(fmt::format(
+          "{}: on mesh dimension '{}': expected {} (as captured), found {}; distribute it as at capture or compile again", what,
+          mesh.dim_names[m], expected->placements[m], placement));
+  }
+  if (!std::ranges::equal(expected->global_shape, tensor.sizes()))
+    refuse(fmt::format("{}: expected global shape {} (as captured), found {}; give it the captured shape or compile again", what,
+                       describe(at::IntArrayRef(expected->global_shape)), describe(tensor.sizes())));
+  return found->local();
+}
+
 std::string leaf_name(std::size_t index, const std::string& path) {
   return path.empty() ? fmt::format("input leaf {}", index) : fmt::format("input leaf {} ({})", index, path);
 }
 
-void check_tensor_leaf(const ir::InputMeta& captured, const Leaf& leaf, const std::string& name) {
+void check_tensor_leaf(const ir::Metadata& metadata, std::size_t index, const Leaf& leaf, const std::string& name) {
+  const ir::InputMeta& captured = metadata.inputs[index];
   const at::Tensor* tensor = std::get_if<at::Tensor>(&leaf);
   if (tensor == nullptr || !tensor->defined())
     refuse(fmt::format("{}: expected a tensor of shape {} (as captured), found {}; pass a tensor", name, describe(*captured.shape),
                        describe(leaf)));
-  const TensorCheck check(name, *tensor);
+  const std::size_t flat_index = metadata.params.size() + metadata.buffers.size() + index;
+  const TensorCheck check(name, check_distribution(metadata, static_cast<int>(flat_index), name, *tensor));
   check.shape(*captured.shape);
   if (captured.dtype) check.dtype(*captured.dtype);
   if (captured.device) check.device(*captured.device);
@@ -112,7 +152,7 @@ void check_leaves(const ir::Metadata& captured, const Flat& inputs) {
   for (std::size_t i = 0; i < inputs.leaves.size(); ++i) {
     const std::string name = leaf_name(i, inputs.paths[i]);
     if (captured.inputs[i].shape)
-      check_tensor_leaf(captured.inputs[i], inputs.leaves[i], name);
+      check_tensor_leaf(captured, i, inputs.leaves[i], name);
     else
       check_plain_leaf(captured.inputs[i], inputs.leaves[i], name);
   }
@@ -188,10 +228,11 @@ void check_names(std::string_view kind, const std::vector<ir::TensorMeta>& captu
   }
 }
 
-void check_tensors(std::string_view kind, const std::vector<ir::TensorMeta>& captured,
-                   const std::vector<module::LiftedTensor>& found) {
+void check_tensors(std::string_view kind, const ir::Metadata& metadata, const std::vector<ir::TensorMeta>& captured,
+                   const std::vector<module::LiftedTensor>& found, std::size_t first_index) {
   for (std::size_t i = 0; i < captured.size(); ++i) {
-    const TensorCheck check(fmt::format("{} '{}'", kind, captured[i].name), found[i].tensor);
+    const std::string name = fmt::format("{} '{}'", kind, captured[i].name);
+    const TensorCheck check(name, check_distribution(metadata, static_cast<int>(first_index + i), name, found[i].tensor));
     check.shape({captured[i].shape.begin(), captured[i].shape.end()});
     check.dtype(captured[i].dtype);
     check.device(captured[i].device);
@@ -230,8 +271,8 @@ CheckedModules check_arguments(const ir::Metadata& captured, const detail::CallA
   check_aliases(captured, modules, call.inputs);
   check_names("parameter", captured.params, modules.parameters, call.modules);
   check_names("buffer", captured.buffers, modules.buffers, call.modules);
-  check_tensors("parameter", captured.params, modules.parameters);
-  check_tensors("buffer", captured.buffers, modules.buffers);
+  check_tensors("parameter", captured, captured.params, modules.parameters, 0);
+  check_tensors("buffer", captured, captured.buffers, modules.buffers, modules.parameters.size());
   check_training(captured, call.modules);
   return modules;
 }

@@ -1,9 +1,11 @@
 #include "precast/data_parallel.h"
 
 #include "module/lift.h"
+#include "precast/dtensor.h"
 #include "runtime/describe.h"
 #include "runtime/rank_description.h"
 #include "runtime/reduced_gradients.h"
+#include "runtime/scatter_dtensors.h"
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
@@ -77,22 +79,34 @@ void broadcast_module(torch::nn::Module& module, const Communicator& comm, std::
   const std::vector<LiftedTensor> tensors = tensors_of(module, /*with_buffers=*/true);
   std::vector<runtime::Field> fields;
   fields.reserve(tensors.size());
-  for (const LiftedTensor& tensor : tensors) fields.push_back(describe(fmt::format("'{}'", tensor.name), tensor.tensor));
+  for (const LiftedTensor& tensor : tensors) {
+    if (is_dtensor(tensor.tensor))
+      throw PrecompileError(
+          ErrorCode::argument_mismatch,
+          fmt::format("broadcast_module: '{}' is a DTensor, of which each rank has its own part; broadcast before "
+                      "distribute_module",
+                      tensor.name));
+    fields.push_back(describe(fmt::format("'{}'", tensor.name), tensor.tensor));
+  }
   runtime::compare_ranks(comm, "broadcast module", fields, after(time)).throw_if_failed();
   const at::NoGradGuard no_grad;
   for (const LiftedTensor& tensor : tensors) comm.broadcast(tensor.tensor, 0, after(time));
 }
 
 void scatter_gradients(torch::nn::Module& module, const Communicator& comm, const ScatterOptions& options) {
-  if (comm.size() == 1) return;
   const auto phase = comm.enter("scatter gradients");
   const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> pending;
+  std::vector<at::Tensor> pending, distributed;
   std::vector<runtime::Field> fields;
   for (const LiftedTensor& parameter : tensors_of(module, /*with_buffers=*/false)) {
     const at::Tensor& gradient = parameter.tensor.grad();
-    if (!gradient.defined() || runtime::is_reduced(gradient)) continue;
-    pending.push_back(gradient);
+    if (!gradient.defined()) continue;
+    if (is_dtensor(parameter.tensor))
+      distributed.push_back(parameter.tensor);
+    else if (comm.size() == 1 || runtime::is_reduced(gradient))
+      continue;
+    else
+      pending.push_back(gradient);
     fields.push_back(describe(fmt::format("gradient of '{}'", parameter.name), gradient));
   }
   // Ranks that disagree on what is pending would meet in different collectives.
@@ -104,6 +118,7 @@ void scatter_gradients(torch::nn::Module& module, const Communicator& comm, cons
     unflatten_bucket(flat, bucket);
   }
   for (const at::Tensor& gradient : pending) runtime::mark_reduced(gradient);
+  runtime::scatter_dtensor_gradients(distributed, options.bucket_bytes);
 }
 
 }  // namespace precast

@@ -1,7 +1,9 @@
 #include "runtime/step_runner.h"
 
+#include "dtensor/tensor/dtensor_data.h"
 #include "precast/error.h"
 #include "runtime/argument_checks.h"
+#include "runtime/distributed_values.h"
 #include "runtime/gradients.h"
 
 #include <ATen/core/grad_mode.h>
@@ -71,8 +73,11 @@ std::vector<IValue> flat_inputs(const CheckedModules& modules, const std::vector
   std::vector<IValue> inputs;
   inputs.reserve(modules.parameters.size() + modules.buffers.size() + leaves.size());
   for (const auto* lifted : {&modules.parameters, &modules.buffers})
-    for (const module::LiftedTensor& tensor : *lifted) inputs.emplace_back(tensor.tensor);
-  for (const Leaf& leaf : leaves) inputs.push_back(to_ivalue(leaf));
+    for (const module::LiftedTensor& tensor : *lifted) inputs.emplace_back(local_tensor(tensor.tensor));
+  for (const Leaf& leaf : leaves) {
+    const at::Tensor* tensor = std::get_if<at::Tensor>(&leaf);
+    inputs.push_back(tensor != nullptr ? IValue(local_tensor(*tensor)) : to_ivalue(leaf));
+  }
   return inputs;
 }
 
@@ -108,7 +113,14 @@ ProgramRunner::ProgramRunner(Artifact artifact, const ir::Program& program)
 std::vector<Leaf> ProgramRunner::run(const detail::CallArguments& arguments) {
   const CheckedModules modules = check_arguments(metadata_, arguments);
   const std::vector<Leaf>& leaves = arguments.inputs.leaves;
-  std::vector<IValue> outputs = executor_.run(flat_inputs(modules, leaves));
+  std::vector<IValue> inputs = flat_inputs(modules, leaves);
+  const Meshes meshes = live_meshes(metadata_, modules, leaves);
+  for (at::Tensor& coordinate : meshes.coordinates(metadata_.mesh_inputs)) inputs.emplace_back(std::move(coordinate));
+  std::vector<IValue> outputs = executor_.run(std::move(inputs));
+  for (const ir::DTensorMeta& output : metadata_.output_dtensors) {
+    IValue& value = outputs[static_cast<std::size_t>(output.index)];
+    if (value.isTensor()) value = meshes.wrap(output, value.toTensor());
+  }
   // The results still hold what they share with a gradient, so that such a gradient is copied.
   const std::size_t n_results = metadata_.out_spec.count_leaves();
   accumulate(gradient_targets(metadata_, modules, leaves), std::span(outputs).subspan(n_results));

@@ -384,5 +384,51 @@ TEST_F(Programs, NumbersSurviveTheText) {  // C77
   expect_equals_eager(nan, torch::zeros({1}));
 }
 
+TEST_F(Programs, Lstm) {  // C121: oneDNN's kernel saves for its backward only where grad mode is on
+  torch::nn::LSTM model(torch::nn::LSTMOptions(5, 6).num_layers(2));
+  const auto eager = copy_of(model, torch::nn::LSTM(torch::nn::LSTMOptions(5, 6).num_layers(2)));
+  const auto x = torch::randn({7, 3, 5});
+  const auto fn = [](torch::nn::LSTM& m, const at::Tensor& in) {
+    const at::Tensor y = std::get<0>(m->forward(in));
+    y.pow(2).sum().backward();
+    return y.detach();
+  };
+  auto reference = eager;
+  EXPECT_TRUE(same(compile(fn, model, x)(model, x), fn(reference, x)));
+  expect_same_state(*model, *reference);
+}
+
+TEST_F(Programs, SelfAttentionModule) {  // C121: asks whether query and key are equal
+  const auto options = torch::nn::MultiheadAttentionOptions(8, 2);
+  torch::nn::MultiheadAttention model(options);
+  auto eager = copy_of(model, torch::nn::MultiheadAttention(options));
+  const auto x = torch::randn({5, 3, 8});
+  const auto fn = [](torch::nn::MultiheadAttention& m, const at::Tensor& in) {
+    const at::Tensor y = std::get<0>(m->forward(in, in, in));
+    y.pow(2).mean().backward();
+    return y.detach();
+  };
+  EXPECT_TRUE(same(compile(fn, model, x)(model, x), fn(eager, x)));
+  expect_same_state(*model, *eager);
+}
+
+TEST_F(Programs, CheckedLinearAlgebra) {  // C121: the check stays in the program
+  const auto fn = [](const at::Tensor& a) { return at::linalg_cholesky(a.t().mm(a) + at::eye(4)); };
+  const auto a = torch::randn({4, 4});
+  const auto step = compile(fn, a);
+  EXPECT_TRUE(same(step(a), fn(a)));
+  EXPECT_THAT(step.artifact().python_code, ::testing::HasSubstr("_linalg_check_errors"));
+}
+
+TEST_F(Programs, AnIntermediateThatIsGivenOtherMemory) {  // C124
+  expect_equals_eager(
+      [](const at::Tensor& x) {
+        const at::Tensor y = x.clone();
+        y.set_data(x * 2);
+        return y + 1;
+      },
+      torch::randn({3, 4}));
+}
+
 }  // namespace
 }  // namespace precast::test

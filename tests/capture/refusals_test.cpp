@@ -274,5 +274,60 @@ TEST(CaptureRefuses, InferenceMode) {  // C39
   EXPECT_THAT(refusal([](const at::Tensor& a) { return a + 1; }, x), HasSubstr("InferenceMode"));
 }
 
+TEST(CaptureRefuses, WhatReadsOrWritesAccumulatedGradients) {  // C125, C130: at run time .grad may hold earlier micro-batches
+  Mlp model;
+  const auto x = torch::randn({2, 8});
+  const auto backward = [](Mlp& m, const at::Tensor& in) { m->forward(in).sum().backward(); };
+  const auto names_gradient = AllOf(HasSubstr(".grad of parameter 'fc"), HasSubstr("torch::autograd::grad"));
+  const auto scales = [&](Mlp& m, const at::Tensor& in) {
+    backward(m, in);
+    m->fc1->weight.mutable_grad().mul_(0.5);
+  };
+  const auto scales_data = [&](Mlp& m, const at::Tensor& in) {
+    backward(m, in);
+    m->fc1->weight.grad().data().mul_(0.5);
+  };
+  const auto replaces = [&](Mlp& m, const at::Tensor& in) {
+    backward(m, in);
+    m->fc1->weight.mutable_grad() = m->fc1->weight.grad() * 2;
+  };
+  const auto clears = [&](Mlp& m, const at::Tensor& in) {
+    backward(m, in);
+    m->zero_grad(/*set_to_none=*/false);
+  };
+  const auto returns = [&](Mlp& m, const at::Tensor& in) {
+    backward(m, in);
+    return m->fc1->weight.grad();
+  };
+  EXPECT_THAT(refusal(scales, model, x), names_gradient);
+  EXPECT_THAT(refusal(scales_data, model, x), names_gradient);
+  EXPECT_THAT(refusal(replaces, model, x), names_gradient);
+  EXPECT_THAT(refusal(clears, model, x), names_gradient);
+  EXPECT_THAT(refusal(returns, model, x), AllOf(HasSubstr("the result"), names_gradient));
+}
+
+TEST(CaptureRefuses, AnInputThatIsGivenOtherMemory) {  // C34
+  Mlp model;
+  const auto x = torch::ones({2, 8});
+  const auto* memory = model->fc1->weight.const_data_ptr();
+  const auto fn = [](Mlp& m, const at::Tensor& in) {
+    m->fc1->weight.set_data(m->fc1->weight * 2);
+    return m->forward(in).detach();
+  };
+  EXPECT_THAT(refusal(fn, model, x), AllOf(HasSubstr("parameter 'fc1.weight'"), HasSubstr("other memory")));
+  EXPECT_EQ(model->fc1->weight.const_data_ptr(), memory);
+}
+
+TEST(CaptureRefuses, AComplexNumberAmongArguments) {
+  EXPECT_THAT(
+      refusal([](const at::Tensor& x) { return at::real(at::complex(x, x) * c10::complex<float>(1, 2)); }, torch::ones({3})),
+      AllOf(HasSubstr("aten::mul"), HasSubstr("'other'"), HasSubstr("complex")));
+}
+
+TEST(CaptureRefuses, AValueReadByABackwardAndNamesIt) {  // C9
+  EXPECT_THAT(refusal([](Mlp& m, const at::Tensor& x) { m->forward(x).cumprod(1).sum().backward(); }, Mlp(), torch::ones({2, 8})),
+              AllOf(HasSubstr("CumprodBackward0"), HasSubstr("_local_scalar_dense")));
+}
+
 }  // namespace
 }  // namespace precast::test

@@ -28,9 +28,10 @@ struct LeaveInferenceMode {
 
 /// No graph and no autocast inside, whatever the caller has on; its state is back afterwards. Each guard restores the whole state
 /// it found, so they must be undone in the order of these members.
+/// Grad mode is on, as it was at capture: kernels below autograd look at it (oneDNN's LSTM saves for its backward only then).
 struct BelowAutograd {
   LeaveInferenceMode no_inference;
-  c10::AutoGradMode no_grad{false};
+  c10::AutoGradMode grad_mode{true};
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
 };

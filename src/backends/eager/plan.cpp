@@ -87,14 +87,15 @@ class PlanBuilder {
 
 void PlanBuilder::add_inputs() {
   const ir::Metadata& metadata = program_.metadata;
-  const std::size_t n_lifted = metadata.params.size() + metadata.buffers.size();
-  if (program_.inputs.size() != n_lifted + metadata.inputs.size())
-    fail(fmt::format("expected {} inputs (parameters, buffers and leaves of the metadata), found {}",
-                     n_lifted + metadata.inputs.size(), program_.inputs.size()));
+  const std::size_t n_lifted = metadata.params.size() + metadata.buffers.size(), n_leaves = metadata.inputs.size();
+  const std::size_t n_inputs = n_lifted + n_leaves + metadata.mesh_inputs.size();
+  if (program_.inputs.size() != n_inputs)
+    fail(fmt::format("expected {} inputs (parameters, buffers, leaves and mesh coordinates of the metadata), found {}", n_inputs,
+                     program_.inputs.size()));
   plan_.n_inputs = plan_.n_slots = static_cast<Index>(program_.inputs.size());
   for (Index i = 0; i < plan_.n_inputs; ++i) {
     Known known{.type = c10::TensorType::get(), .slot = i, .aliases = {i}};
-    if (i >= n_lifted && !metadata.inputs[i - n_lifted].shape)
+    if (i >= n_lifted && i < n_lifted + n_leaves && !metadata.inputs[i - n_lifted].shape)
       known = {.type = metadata.inputs[i - n_lifted].is_generator ? c10::TypePtr(c10::GeneratorType::get()) : nullptr,
                .slot = i,
                .aliases = {}};
