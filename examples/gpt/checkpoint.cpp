@@ -1,6 +1,7 @@
 #include "checkpoint.h"
 
 #include "error.h"
+#include "parallel.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -140,9 +141,16 @@ NamedTensors training_tensors(const torch::nn::Module& model, torch::optim::Adam
 
 }  // namespace
 
-std::vector<std::byte> pack_checkpoint(const Identity& identity, const torch::nn::Module& model, torch::optim::AdamW& optimizer,
-                                       const Curve& curve, const std::vector<Tensor>& generators) {
-  NamedTensors tensors = training_tensors(model, optimizer);
+TrainingState whole_state(const torch::nn::Module& model, torch::optim::AdamW& optimizer) {
+  TrainingState state{.tensors = training_tensors(model, optimizer),
+                      .optimizer_step = state_of(optimizer, model.parameters().front()).step()};
+  for (auto& [name, tensor] : state.tensors) tensor = whole(tensor);
+  return state;
+}
+
+std::vector<std::byte> pack_checkpoint(const Identity& identity, const TrainingState& state, const Curve& curve,
+                                       const std::vector<Tensor>& generators) {
+  NamedTensors tensors = state.tensors;
   for (std::size_t rank = 0; rank < generators.size(); ++rank)
     tensors.emplace_back(fmt::format("generator of rank {}", rank), generators[rank]);
   tensors.emplace_back("losses", tensor_of(curve.losses));
@@ -151,7 +159,7 @@ std::vector<std::byte> pack_checkpoint(const Identity& identity, const torch::nn
                  {"ranks", generators.size()},
                  {"generator_bytes", generators.front().numel()},
                  {"step", curve.step()},
-                 {"optimizer_step", state_of(optimizer, model.parameters().front()).step()},
+                 {"optimizer_step", state.optimizer_step},
                  {"n_eval_losses", curve.eval_losses.size()},
                  {"tensors", json::array()}};
   std::vector<std::byte> data;
@@ -195,7 +203,7 @@ Resumed unpack_checkpoint(std::span<const std::byte> bytes, const Identity& iden
     expected.emplace_back("eval_losses", torch::empty({n_evals}, torch::kFloat64));
     const std::vector<Tensor> stored = read_tensors(parts, expected);
     const torch::NoGradGuard no_grad;
-    for (std::size_t i = 0; i < n_training; ++i) expected[i].second.copy_(stored[i]);
+    for (std::size_t i = 0; i < n_training; ++i) assign(expected[i].second, stored[i]);
     for (const Tensor& parameter : model.parameters()) state_of(optimizer, parameter).step(optimizer_step);
     return {{values_of(stored[stored.size() - 2]), values_of(stored.back())}, stored[n_training + static_cast<std::size_t>(rank)]};
   } catch (const json::exception& error) {  // a header that is JSON, and not ours

@@ -70,6 +70,11 @@ std::vector<Key> keys_of(Config& c) {
       {"deadline.compile", Integer{&c.deadline.compile, 1, 1'000'000}},
       {"deadline.collective", Integer{&c.deadline.collective, 1, 1'000'000}},
       {"network.interface", Text{&c.network.interface, {}}},
+      {"mesh.dp", Integer{&c.mesh.dp, 0, 65536}},
+      {"mesh.tp", Integer{&c.mesh.tp, 0, 65536}},
+      {"mesh.replicate", Integer{&c.mesh.replicate, 0, 65536}},
+      {"mesh.shard", Integer{&c.mesh.shard, 0, 65536}},
+      {"plan", Text{&c.plan, {"", "ddp", "fsdp", "tp", "fsdp+tp", "hsdp"}}},
       {"backend", Text{&c.backend, {"eager"}}},
       {"threads", Integer{&c.threads, 0, 4096}},
   };
@@ -189,7 +194,40 @@ std::string expand_environment(const std::string& text) {
   return out + text.substr(at);
 }
 
+std::string describe(const Config::Mesh& mesh) {
+  std::vector<std::string> dims;
+  const auto add = [&](const char* name, std::int64_t size) {
+    if (size > 0) dims.push_back(fmt::format("{} = {}", name, size));
+  };
+  add("dp", mesh.dp);
+  add("tp", mesh.tp);
+  add("replicate", mesh.replicate);
+  add("shard", mesh.shard);
+  return fmt::format("{{{}}}", fmt::join(dims, ", "));
+}
+
+void check_plan(const Config& c) {
+  const Config::Mesh& m = c.mesh;
+  const bool by_shard = c.plan == "hsdp", any = m.dp + m.tp + m.replicate + m.shard > 0;
+  if (c.plan.empty() && any) refuse("plan", "a plan, as mesh is set", "none");
+  if (c.plan.empty()) return;
+  const bool fits =
+      by_shard ? m.replicate > 0 && m.shard > 0 && m.dp + m.tp == 0
+               : m.replicate + m.shard == 0 && (m.dp > 0 || c.plan == "tp") && (m.tp > 0 || c.plan == "ddp" || c.plan == "fsdp");
+  if (!fits)
+    refuse("mesh",
+           by_shard              ? "the dimensions replicate and shard, for plan 'hsdp'"
+           : c.plan == "tp"      ? "the dimension tp, and dp if there is one, for plan 'tp'"
+           : c.plan == "fsdp+tp" ? "the dimensions dp and tp, for plan 'fsdp+tp'"
+                                 : fmt::format("the dimension dp, for plan '{}'", c.plan),
+           describe(m));
+  if (m.tp > 0 && (c.model.heads % m.tp != 0 || c.model.width % m.tp != 0))
+    refuse("mesh.tp", fmt::format("a divisor of model.heads = {} and model.width = {}", c.model.heads, c.model.width),
+           fmt::format("{}", m.tp));
+}
+
 void check_combinations(const Config& c) {
+  check_plan(c);
   if (c.model.width % c.model.heads != 0)
     refuse("model.width", fmt::format("a multiple of model.heads = {}", c.model.heads), fmt::format("{}", c.model.width));
   if (c.optimizer.min_lr > c.optimizer.lr)
@@ -214,6 +252,12 @@ Config read_config(const std::filesystem::path& file, const std::vector<std::str
   check_combinations(config);
   config.data.path = expand_environment(config.data.path);
   return config;
+}
+
+std::int64_t n_data_ranks(const Config& config) {
+  if (config.plan.empty()) return 0;
+  const auto& m = config.mesh;
+  return std::max<std::int64_t>(m.dp, 1) * std::max<std::int64_t>(m.replicate, 1) * std::max<std::int64_t>(m.shard, 1);
 }
 
 std::map<std::string, std::string> curve_settings(const Config& config) {

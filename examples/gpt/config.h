@@ -42,6 +42,10 @@ struct Config {
   struct Network {
     std::string interface;
   } network;
+  struct Mesh {
+    std::int64_t dp = 0, tp = 0, replicate = 0, shard = 0;
+  } mesh;
+  std::string plan;
   std::string backend = "eager";
   std::int64_t threads = 0;
 };
@@ -53,5 +57,8 @@ Config read_config(const std::filesystem::path& file, const std::vector<std::str
 
 /// The settings that decide the loss curve, as text: a resumed run must have the same.
 std::map<std::string, std::string> curve_settings(const Config& config);
+
+/// How many ranks read different data: dp, or replicate x shard. 0: the config has no plan, so all of them.
+std::int64_t n_data_ranks(const Config& config);
 
 }  // namespace gpt

@@ -47,6 +47,7 @@ class Job {
   Job(const precast::Communicator& comm, const Config& config, const JobOptions& options)
       : comm_(comm), config_(config), options_(options), device_(choose_device(comm)) {
     together(comm_, deadline(), [&] { check_outputs(); });
+    parallel_ = make_parallel(comm_, config_);
     together(comm_, deadline(), [&] { build(); });
     broadcast_initial_state();
   }
@@ -77,6 +78,7 @@ class Job {
   const Config& config_;
   const JobOptions& options_;
   torch::Device device_;
+  Parallel parallel_;
   std::unique_ptr<Loader> train_data_, held_out_;
   std::unique_ptr<Trainee> trainee_, eager_;
   Trainee::StepFunction eval_step_;
@@ -98,7 +100,7 @@ void Job::check_outputs() const {
 void Job::build() {
   Corpus corpus = read_corpus(config_.data);
   const Config::Train& t = config_.train;
-  const Loader::Shape shape{t.sequence, t.batch, t.accumulate, comm_.size(), comm_.rank()};
+  const Loader::Shape shape{t.sequence, t.batch, t.accumulate, parallel_.n_data_ranks, parallel_.data_rank};
   train_data_ =
       std::make_unique<Loader>(std::move(corpus.train), "training text", shape, static_cast<std::uint64_t>(t.seed), device_);
   Loader::Shape held_out_shape = shape;
@@ -112,12 +114,14 @@ void Job::build() {
 
 void Job::broadcast_initial_state() {
   precast::broadcast_module(*trainee_->model, comm_, deadline());
-  // Rank 0 goes on with the stream that drew the weights, so that a run on one rank is what eager would do.
-  if (!is_root()) torch::manual_seed(static_cast<std::uint64_t>(config_.train.seed + comm_.rank()));
+  parallel_.distribute(*trainee_->model);
+  // Rank 0 goes on with the stream that drew the weights, so that a run on one rank is what eager would do. DTensors draw by the
+  // index of an element in the whole tensor, from one stream on all ranks.
+  if (!is_root() && !parallel_.mesh) torch::manual_seed(static_cast<std::uint64_t>(config_.train.seed + comm_.rank()));
   if (config_.checkpoint.resume) resume();
   if (options_.check_eager) {
     const Tensor state = generator_state(device_);
-    eager_ = std::make_unique<Trainee>(Trainee::eager_twin(config_, device_, *trainee_));
+    eager_ = std::make_unique<Trainee>(Trainee::eager_twin(config_, device_, parallel_, *trainee_));
     set_generator_state(device_, state);
     record_.eager.emplace().losses = record_.curve.losses;
   }
@@ -130,7 +134,8 @@ void Job::resume() {
   });
   comm_.broadcast(bytes, 0, precast::after(deadline()));
   together(comm_, deadline(), [&] {
-    Resumed resumed = unpack_checkpoint(bytes, identity(), *trainee_->model, trainee_->optimizer, comm_.rank());
+    Resumed resumed =
+        unpack_checkpoint(bytes, identity(), *trainee_->model, trainee_->optimizer, parallel_.mesh ? 0 : comm_.rank());
     if (resumed.curve.step() >= config_.train.steps)
       throw JobError(
           fmt::format("config key 'train.steps': expected more than the checkpoint's {}, found {}: nothing is left to do",
@@ -142,7 +147,13 @@ void Job::resume() {
 
 Identity Job::identity() const {
   Identity out = curve_settings(config_);
-  out["number of ranks"] = fmt::format("{}", comm_.size());
+  if (parallel_.mesh) {  // its curve does not depend on how the ranks are used
+    out.erase("train.batch");
+    out.erase("train.accumulate");
+    out["global batch"] = fmt::format("{}", config_.train.batch * config_.train.accumulate * parallel_.n_data_ranks);
+  } else {
+    out["number of ranks"] = fmt::format("{}", comm_.size());
+  }
   out["bytes of training text"] = fmt::format("{}", train_data_->n_bytes());
   out["device"] = c10::DeviceTypeName(device_.type(), /*lower_case=*/true);
   return out;
@@ -155,7 +166,8 @@ precast::Step<Tensor> Job::compile(Fn fn, const Batch& example, precast::Compile
   options.compile_deadline = std::chrono::seconds(config_.deadline.compile);
   options.collective_deadline = deadline();
   try {
-    return precast::compile_on_one_rank(comm_, fn, options, report, trainee_->model, example.tokens, example.targets);
+    return precast::compile_on_one_rank(comm_, fn, options, report, trainee_->model, parallel_.place(example.tokens),
+                                        parallel_.place(example.targets));
   } catch (const precast::PrecompileError& error) {
     if (error.code() == precast::ErrorCode::lost_rank) throw;  // rank 0 may be the one that is gone
     throw AgreedError(error.what());
@@ -172,7 +184,8 @@ int Job::run() {
       if (is_root()) precast::save_artifact(step.artifact(), options_.artifact / "step.py", options_.artifact / "step.cache");
     });
 
-  const std::int64_t tokens_per_step = config_.train.batch * config_.train.sequence * config_.train.accumulate * comm_.size();
+  const std::int64_t tokens_per_step =
+      config_.train.batch * config_.train.sequence * config_.train.accumulate * parallel_.n_data_ranks;
   Progress progress(is_root(), is_root() && output_is_terminal(comm_.launcher()), first, last, tokens_per_step);
   for (std::int64_t s = first; s < last; ++s) {
     train_one_step(s);
@@ -197,7 +210,7 @@ int Job::run() {
 
 void Job::train_one_step(std::int64_t step) {
   const Tensor generator_before = eager_ ? generator_state(device_) : Tensor();
-  record_.curve.losses.push_back(trainee_->accumulate_gradients(comm_, config_, *train_data_, step));
+  record_.curve.losses.push_back(trainee_->accumulate_gradients(comm_, config_, parallel_, *train_data_, step));
   if (record_.first_step_s == 0.0) record_.first_step_s = seconds_since_process_start();
   if (eager_) compare_with_eager(generator_before, step);
   trainee_->update(config_, step);
@@ -208,7 +221,7 @@ void Job::compare_with_eager(const Tensor& generator_before, std::int64_t step) 
   const Tensor generator_after = generator_state(device_);
   set_generator_state(device_, generator_before);
   EagerComparison& found = *record_.eager;
-  found.losses.push_back(eager_->accumulate_gradients(comm_, config_, *train_data_, step));
+  found.losses.push_back(eager_->accumulate_gradients(comm_, config_, parallel_, *train_data_, step));
   set_generator_state(device_, generator_after);
   const double difference = max_abs_grad_diff(trainee_->model, eager_->model);
   if (!(difference <= found.max_abs_grad_diff)) found.max_abs_grad_diff = difference;
@@ -222,7 +235,7 @@ double Job::evaluate() {
   double loss = 0.0;
   for (std::int64_t i = 0; i < n_batches; ++i) {
     const Batch batch = held_out_->batch(i, 0);
-    loss += eval_step_(trainee_->model, batch.tokens, batch.targets).item<double>();
+    loss += eval_step_(trainee_->model, parallel_.place(batch.tokens), parallel_.place(batch.targets)).item<double>();
   }
   trainee_->model->train();
   return mean_over_ranks(comm_, loss / static_cast<double>(n_batches), config_, device_);
@@ -231,15 +244,15 @@ double Job::evaluate() {
 void Job::save_checkpoint() {
   const Tensor mine = generator_state(device_);
   std::vector<Tensor> generators;
-  const std::span state(static_cast<const std::byte*>(mine.data_ptr()), mine.nbytes());
-  for (const auto& bytes : comm_.all_gather(state, precast::after(deadline()))) {
+  const std::span stream(static_cast<const std::byte*>(mine.data_ptr()), mine.nbytes());
+  for (const auto& bytes : comm_.all_gather(stream, precast::after(deadline()))) {
     generators.push_back(torch::empty({static_cast<std::int64_t>(bytes.size())}, torch::kUInt8));
     std::copy(bytes.begin(), bytes.end(), static_cast<std::byte*>(generators.back().data_ptr()));
   }
+  const TrainingState state = whole_state(*trainee_->model, trainee_->optimizer);
+  if (parallel_.mesh) generators.resize(1);  // all ranks draw from one stream
   together(comm_, deadline(), [&] {
-    if (is_root())
-      write_atomically(checkpoint_file(),
-                       pack_checkpoint(identity(), *trainee_->model, trainee_->optimizer, record_.curve, generators));
+    if (is_root()) write_atomically(checkpoint_file(), pack_checkpoint(identity(), state, record_.curve, generators));
   });
 }
 

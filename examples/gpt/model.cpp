@@ -2,6 +2,8 @@
 
 #include "data.h"
 
+#include "precast/dtensor.h"
+
 #include <cmath>
 
 namespace gpt {
@@ -19,10 +21,10 @@ AttentionImpl::AttentionImpl(const Config::Model& config)
 
 Tensor AttentionImpl::forward(const Tensor& x) {
   const auto batch = x.size(0), sequence = x.size(1), width = x.size(2);
-  const auto split_heads = [&](const Tensor& t) { return t.view({batch, sequence, heads, width / heads}).transpose(1, 2); };
-  const auto qkv = c_attn(x).split(width, 2);
-  const Tensor y = at::scaled_dot_product_attention(split_heads(qkv[0]), split_heads(qkv[1]), split_heads(qkv[2]), {},
-                                                    is_training() ? dropout : 0.0, /*is_causal=*/true);
+  // Query, key and value of a head lie together, so that a part of the projection's rows is a number of whole heads.
+  const auto qkv = c_attn(x).view({batch, sequence, heads, 3, width / heads}).transpose(1, 2).unbind(3);
+  const precast::ImplicitReplication causal_mask;  // which attention with dropout makes, the same on every rank
+  const Tensor y = at::scaled_dot_product_attention(qkv[0], qkv[1], qkv[2], {}, is_training() ? dropout : 0.0, /*is_causal=*/true);
   return resid_dropout(c_proj(y.transpose(1, 2).contiguous().view({batch, sequence, width})));
 }
 
@@ -56,7 +58,7 @@ TransformerImpl::TransformerImpl(const Config::Model& config, std::int64_t seque
 }
 
 Tensor TransformerImpl::forward(const Tensor& tokens) {
-  Tensor x = drop(wte(tokens) + wpe(torch::arange(tokens.size(1), tokens.device())));
+  Tensor x = drop(wte(tokens) + wpe->weight.narrow(0, 0, tokens.size(1)));
   for (const auto& block : *h) x = block->as<Block>()->forward(x);
   return ln_f(x);
 }

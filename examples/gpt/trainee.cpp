@@ -25,7 +25,7 @@ double milliseconds_since(std::chrono::steady_clock::time_point start) {
 }  // namespace
 
 double mean_over_ranks(const precast::Communicator& comm, double value, const Config& config, torch::Device device) {
-  if (comm.size() == 1) return value;
+  if (comm.size() == 1 || !config.plan.empty()) return value;
   const torch::Tensor sum = torch::full({1}, value, torch::dtype(torch::kFloat64).device(device));
   comm.all_reduce(sum, precast::Reduction::sum, precast::after(std::chrono::seconds(config.deadline.collective)));
   return sum.item<double>() / comm.size();
@@ -34,22 +34,24 @@ double mean_over_ranks(const precast::Communicator& comm, double value, const Co
 Trainee::Trainee(const Config& config, torch::Device device)
     : model(make_model(config, device)), optimizer(make_optimizer(*model, config.optimizer)), device_(device) {}
 
-Trainee Trainee::eager_twin(const Config& config, torch::Device device, Trainee& other) {
+Trainee Trainee::eager_twin(const Config& config, torch::Device device, const Parallel& parallel, Trainee& other) {
   Trainee twin(config, device);
+  parallel.distribute(*twin.model);
   twin.step_function = make_train_step(config.train);
   // A checkpoint carries all there is to a training state, so it copies one too; the generator is the process's own.
-  const auto bytes = pack_checkpoint({}, *other.model, other.optimizer, {}, {torch::empty({0}, torch::kUInt8)});
+  const auto bytes = pack_checkpoint({}, whole_state(*other.model, other.optimizer), {}, {torch::empty({0}, torch::kUInt8)});
   unpack_checkpoint(bytes, {}, *twin.model, twin.optimizer, 0);
   return twin;
 }
 
-double Trainee::accumulate_gradients(const precast::Communicator& comm, const Config& config, const Loader& loader,
-                                     std::int64_t step) {
+double Trainee::accumulate_gradients(const precast::Communicator& comm, const Config& config, const Parallel& parallel,
+                                     const Loader& loader, std::int64_t step) {
   const auto start = std::chrono::steady_clock::now();
   double loss = 0.0;
   for (std::int64_t micro = 0; micro < config.train.accumulate; ++micro) {
     const Batch batch = loader.batch(step, micro);
-    loss += step_function(model, batch.tokens, batch.targets).item<double>();  // already divided by the number of micro-batches
+    loss += step_function(model, parallel.place(batch.tokens), parallel.place(batch.targets))
+                .item<double>();  // already divided by the number of micro-batches
   }
   precast::ScatterOptions options;
   options.deadline = std::chrono::seconds(config.deadline.collective);

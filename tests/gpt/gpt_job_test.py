@@ -325,5 +325,63 @@ class TwoRanks(JobTest):
         self.expect_refusal("data.path: expected a folder, found none", "--set", "data.path=/nonexistent/text", launcher=mpirun(2))
 
 
+class Plans(JobTest):
+    """Parameters on a mesh: every plan trains the same model, and is what its own eager DTensors are."""
+
+    PLANS = [
+        (2, ["plan=ddp", "mesh.dp=2", "train.batch=4"]),
+        (2, ["plan=fsdp", "mesh.dp=2", "train.batch=4"]),
+        (2, ["plan=tp", "mesh.tp=2", "train.batch=8"]),
+        (4, ["plan=fsdp+tp", "mesh={dp=2,tp=2}", "train.batch=4"]),
+        (4, ["plan=hsdp", "mesh={replicate=2,shard=2}", "train.batch=2"]),
+    ]
+    COMMON = ["train.steps=50", "optimizer.decay_steps=50", "eval.every=0", "optimizer.lr=1e-3"]
+
+    def expect_close(self, losses, expected):
+        self.assertEqual(len(losses), len(expected))
+        for loss, other in zip(losses, expected):
+            self.assertLess(abs(loss - other), 1e-5 * abs(other))
+
+    def test_losses_equal_those_of_one_rank_under_every_plan(self):  # C142 C143 C144 C145 C160
+        one = self.train("plan=ddp", "mesh.dp=1", "train.batch=8", *self.COMMON)
+        for ranks, settings in self.PLANS:
+            with self.subTest(settings=settings):
+                report = self.train(*settings, *self.COMMON, launcher=mpirun(ranks))
+                self.assertEqual(report["captures"], 1)
+                self.assertEqual(len(set(report["digests"])), 1)
+                self.expect_close(report["losses"], one["losses"])
+
+    def test_captured_plans_equal_eager_dtensors_under_torchrun(self):  # C141 C145
+        for ranks, settings in self.PLANS[1:4]:
+            with self.subTest(settings=settings):
+                report = self.train(*settings, options=("--check", "eager"), launcher=torchrun(ranks))
+                self.assertEqual(report["losses"], report["eager_losses"])
+                self.assertEqual(report["max_abs_grad_diff"], 0)
+
+    def test_checkpoints_do_not_depend_on_the_mesh(self):
+        folder = self.folder / "checkpoints"
+        keep = [f"checkpoint.path={folder}", "model.dropout=0.0"]
+        settings = ["optimizer.decay_steps=12"]
+        whole = self.train("plan=ddp", "mesh.dp=1", "train.batch=8", "train.steps=12", "model.dropout=0.0", *settings)
+        self.train("plan=fsdp+tp", "mesh={dp=2,tp=2}", "train.batch=4", "train.steps=6", *keep, *settings, launcher=mpirun(4))
+        saved = (folder / "checkpoint").read_bytes()
+        for ranks, resumed in [(1, ["plan=ddp", "mesh.dp=1", "train.batch=8"]), (4, ["plan=ddp", "mesh.dp=4", "train.batch=2"])]:
+            with self.subTest(ranks=ranks):
+                (folder / "checkpoint").write_bytes(saved)
+                report = self.train(*resumed, "train.steps=12", "checkpoint.resume=true", *keep, *settings, launcher=mpirun(ranks))
+                self.expect_close(report["losses"], whole["losses"])
+
+    def test_wrong_plans_are_named(self):
+        for settings, text in [
+            (["mesh.dp=2"], "config key 'plan': expected a plan, as mesh is set, found none"),
+            (["plan=fsdp"], "config key 'mesh': expected the dimension dp, for plan 'fsdp', found {}"),
+            (["plan=hsdp", "mesh.dp=2"], "config key 'mesh': expected the dimensions replicate and shard"),
+            (["plan=tp", "mesh.tp=3"], "config key 'mesh.tp': expected a divisor of model.heads = 2"),
+            (["plan=ddp", "mesh.dp=3"], "mesh"),
+        ]:
+            with self.subTest(settings=settings):
+                self.expect_refusal(text, *[part for setting in settings for part in ("--set", setting)])
+
+
 if __name__ == "__main__":
     unittest.main()
