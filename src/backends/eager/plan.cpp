@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <ranges>
 
 namespace precast::eager {
 namespace {
@@ -286,17 +285,18 @@ void PlanBuilder::mark_last_reads() {
   const auto mark_if_read = [&](std::variant<Read, c10::IValue>& value) {
     if (Read* read = std::get_if<Read>(&value)) mark(*read);
   };
-  for (auto& output : std::views::reverse(plan_.outputs)) mark_if_read(output.value);
-  for (auto& step : std::views::reverse(plan_.steps)) {
-    if (ItemStep* item = std::get_if<ItemStep>(&step)) {
+  const auto backwards = [](auto& range, const auto& visit) { std::for_each(range.rbegin(), range.rend(), visit); };
+  const auto mark_call = [&](CallStep& call) {
+    backwards(call.lists, [&](ListArgument& list) { backwards(list.elements, mark_if_read); });
+    backwards(call.values, [&](ValueArgument& value) { mark(value.value); });
+  };
+  backwards(plan_.outputs, [&](Output& output) { mark_if_read(output.value); });
+  backwards(plan_.steps, [&](std::variant<CallStep, ItemStep>& step) {
+    if (ItemStep* item = std::get_if<ItemStep>(&step))
       mark(item->list);
-      continue;
-    }
-    CallStep& call = std::get<CallStep>(step);
-    for (ListArgument& list : std::views::reverse(call.lists))
-      for (auto& element : std::views::reverse(list.elements)) mark_if_read(element);
-    for (ValueArgument& value : std::views::reverse(call.values)) mark(value.value);
-  }
+    else
+      mark_call(std::get<CallStep>(step));
+  });
 }
 
 Definition& PlanBuilder::defined(ValueId value) {

@@ -116,7 +116,9 @@ Rule convolution_backward(const OpCall& call) {
 Rule pool(const OpCall& call, std::size_t n_outputs) {
   const std::size_t n = call.tensors[0].size();
   const std::string all = n == 4 ? "nc.." : n == 3 ? "c.." : std::string(n, '.');
-  return {.inputs = std::vector<std::string>(call.tensors.size(), all), .outputs = std::vector<std::string>(n_outputs, all)};
+  return {.inputs = std::vector<std::string>(call.tensors.size(), all),
+          .outputs = std::vector<std::string>(n_outputs, all),
+          .never_empty = "nc"};
 }
 Rule pool_with_indices(const OpCall& call) {
   return pool(call, 2);
