@@ -142,7 +142,7 @@ class Run {
     c10::impl::GenericList list(argument.element_type);
     list.reserve(argument.elements.size());
     for (const auto& element : argument.elements) list.push_back(take(element));
-    return {std::move(list)};
+    return {list};
   }
 
   const Plan& plan_;
