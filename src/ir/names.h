@@ -13,6 +13,8 @@ class NameTable {
  public:
   NameTable();
   std::string unique(std::string_view wanted);
+  /// Takes a name that is an identifier already, as it is. Whether it was free.
+  bool take(const std::string& name) { return taken_.insert(name).second; }
 
  private:
   std::unordered_set<std::string> taken_;
