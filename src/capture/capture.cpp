@@ -122,6 +122,11 @@ class Inputs {
     const std::string wanted = path.starts_with("argument ") ? "arg" + path.substr(9) : path;
     if (const auto* tensor = std::get_if<at::Tensor>(&leaf); tensor != nullptr && tensor->defined()) {
       check_layout(*tensor, fmt::format("input leaf {} ({})", metadata_.inputs.size(), path));
+      if (tensor->requires_grad() && !tensor->is_leaf())
+        refuse(fmt::format(
+            "input leaf {} ({}) requires grad and was computed outside of the step, whose backward would reach what it was "
+            "computed from; pass it detached",
+            metadata_.inputs.size(), path));
       const at::Tensor& local = note_layout(*tensor);
       meta.shape.emplace(local.sizes().begin(), local.sizes().end());
       meta.dtype = aten::dtype_name(local.scalar_type());
@@ -130,6 +135,8 @@ class Inputs {
       recorder_.add_tensor_input(local, wanted, path, InputKind::user);
       if (tensor->is_leaf() && tensor->requires_grad()) recorder_.protect_gradient(*tensor, path);
     } else if (const auto* generator = std::get_if<at::Generator>(&leaf)) {
+      if (!generator->defined())
+        refuse(fmt::format("input leaf {} ({}) is an undefined generator; pass one", metadata_.inputs.size(), path));
       meta.is_generator = true;
       recorder_.add_generator_input(*generator, wanted);
     } else {

@@ -1,5 +1,7 @@
 #include "capture/identity.h"
 
+#include <algorithm>
+
 namespace precast::capture {
 
 Window window_of(const at::Tensor& tensor) {
@@ -19,6 +21,20 @@ void Identity::bind(const at::Tensor& tensor, ir::ValueId value) {
   windows_.insert_or_assign(*window, value);
   const c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
   if (!pinned_storages_.contains(storage)) pinned_storages_.emplace(storage, WeakStorage(tensor.storage().getWeakStorageImpl()));
+}
+
+bool Identity::is_alone(const at::Tensor& tensor) const {
+  const auto value = find(tensor);
+  for (const auto& [impl, bound] : impls_)
+    if (impl != tensor.unsafeGetTensorImpl() && bound.value == *value && is_alive(impl)) return false;
+  return true;
+}
+
+bool Identity::is_alive(const c10::TensorImpl* impl) const {
+  return std::ranges::any_of(pinned_impls_, [&](const WeakTensor& pinned) {
+    const auto tensor = pinned.lock();
+    return tensor && tensor.get() == impl;
+  });
 }
 
 std::optional<ir::ValueId> Identity::find(const at::Tensor& tensor) const {

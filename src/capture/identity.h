@@ -31,10 +31,14 @@ class Identity {
  public:
   void bind(const at::Tensor& tensor, ir::ValueId value);
   [[nodiscard]] std::optional<ir::ValueId> find(const at::Tensor& tensor) const;
+  /// Whether no other living tensor is the same value.
+  [[nodiscard]] bool is_alone(const at::Tensor& tensor) const;
 
  private:
   using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
   using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
+
+  [[nodiscard]] bool is_alive(const c10::TensorImpl* impl) const;
 
   struct Bound {
     ir::ValueId value;

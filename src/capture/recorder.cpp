@@ -113,6 +113,23 @@ void Recorder::check_no_gradient(const at::Tensor& tensor, const std::string& us
   }
 }
 
+/// A tensor whose shape or memory is changed in place takes every other tensor that is the same value with it.
+void Recorder::check_reshaped_in_place(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments,
+                                       const std::string& name) {
+  const std::string& base = op.schema().name();
+  const bool gives_memory = base == "aten::resize_" || base == "aten::resize_as_" || base == "aten::set_";
+  if ((!op.hasTag(at::Tag::inplace_view) && !gives_memory) || base == "aten::detach_" || arguments.empty()) return;
+  if (!arguments[0].isTensor()) return;
+  const at::Tensor& tensor = arguments[0].toTensor();
+  if (!tensor.has_storage() || !identity_.find(tensor)) return;
+  const std::string& input = storage_of(tensor).input_path;
+  if (!input.empty() || !identity_.is_alone(tensor))
+    refuse(fmt::format(
+        "{} changes the shape or memory of {} in place, which other tensors of the step are too; use the form that returns a "
+        "new tensor",
+        name, input.empty() ? "a tensor " + shape_note(tensor) : "'" + input + "' or a view of it"));
+}
+
 /// Whether two tensors are equal is known where they are one value, or where their shapes differ (attention asks it of query and
 /// key).
 bool Recorder::answer_equal(const c10::FunctionSchema& schema, torch::jit::Stack& stack) const {
@@ -136,6 +153,7 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack, c
     for (const c10::IValue& argument : on_stack)
       visit_tensors(argument, [&](const at::Tensor& tensor) { check_no_gradient(tensor, name); });
   check_op(op, on_stack);
+  check_reshaped_in_place(op, on_stack, name);
 
   ir::Call call{schema.name(), schema.overload_name(), {}, {}};
   write_arguments(call, schema, on_stack,
@@ -207,8 +225,9 @@ ir::Operand Recorder::tensor_operand(const at::Tensor& tensor, const std::string
 }
 
 ir::Operand Recorder::generator_operand(const at::Generator& generator, const std::string& op) const {
-  if (!generator.defined() || generator == at::globalContext().defaultGenerator(generator.device())) return {ir::None{}};
+  if (!generator.defined()) return {ir::None{}};
   if (const auto known = generators_.find(generator.unsafeGetGeneratorImpl()); known != generators_.end()) return {known->second};
+  if (generator == at::globalContext().defaultGenerator(generator.device())) return {ir::None{}};
   refuse(
       fmt::format("{} draws from a generator that is no argument; pass the generator as an argument, or use the default one", op));
 }

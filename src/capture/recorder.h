@@ -75,6 +75,7 @@ class Recorder final : public dispatch::OpHandler {
   ir::Operand generator_operand(const at::Generator& generator, const std::string& op) const;
   void check_reads(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments, const std::string& name);
   std::vector<int> note_writes(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments, const std::string& name);
+  void check_reshaped_in_place(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments, const std::string& name);
   bool answer_equal(const c10::FunctionSchema& schema, torch::jit::Stack& stack) const;
   void record(const c10::OperatorHandle& op, torch::jit::Stack& stack, const std::function<void()>& run);
   static void allow_host_reads(const at::Tensor& tensor);

@@ -1,5 +1,7 @@
 #include "module/lift.h"
 
+#include "precast/error.h"
+
 #include <fmt/format.h>
 
 #include <string_view>
@@ -21,6 +23,10 @@ void visit_modules(const torch::nn::Module& module, const std::string& name, con
 
 template <class Visit>
 void visit_modules(const Modules& modules, const Visit& visit) {
+  for (const detail::ModuleArgument& argument : modules)
+    if (argument.module == nullptr)
+      throw PrecompileError(ErrorCode::argument_mismatch,
+                            fmt::format("argument {}: expected a module, found an empty pointer", argument.position));
   for (std::size_t i = 0; i < modules.size(); ++i)
     visit_modules(*modules[i].module, modules.size() > 1 ? fmt::format("m{}", i) : std::string(), visit);
 }

@@ -33,7 +33,8 @@ std::string digest_of(const at::Tensor& tensor) {
 Held held(const at::Tensor& tensor) {
   const dtensor::DTensorData* dtensor = dtensor::as_dtensor(tensor);
   if (dtensor == nullptr) return {"", digest_of(tensor)};
-  const auto& [mesh, placements] = dtensor->layout();
+  const DeviceMesh& mesh = dtensor->layout().mesh;
+  const Placements& placements = dtensor->layout().placements;
   std::string part;
   for (int m = 0; m < mesh.ndim(); ++m)
     if (std::holds_alternative<Shard>(placements[static_cast<std::size_t>(m)]))

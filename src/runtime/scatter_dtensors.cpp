@@ -91,7 +91,8 @@ void scatter_dtensor_gradients(const std::vector<at::Tensor>& parameters, std::s
     make_distributed(parameter);
     const DTensorData* gradient = as_dtensor(parameter.grad());
     if (gradient == nullptr || gradient->layout().placements == wanted.layout().placements) continue;
-    const auto& [mesh, from] = gradient->layout();
+    const DeviceMesh& mesh = gradient->layout().mesh;
+    const Placements& from = gradient->layout().placements;
     auto steps = dtensor::plan_redistribution(from, wanted.layout().placements);
     if (!fits_a_bucket(steps, parameter)) {
       put(parameter, dtensor::redistribute_local(gradient->local(), parameter.sizes(), mesh, from, wanted.layout().placements));

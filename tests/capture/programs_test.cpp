@@ -430,5 +430,13 @@ TEST_F(Programs, AnIntermediateThatIsGivenOtherMemory) {  // C124
       torch::randn({3, 4}));
 }
 
+TEST_F(Programs, TheDefaultGeneratorPassedAsAnArgumentIsReplacedByTheCallers) {  // C137
+  const auto fn = [](const at::Tensor& x, const at::Generator& g) { return at::empty_like(x).normal_(0.0, 1.0, g); };
+  const auto x = torch::zeros({4});
+  const auto step = compile(fn, x, at::globalContext().defaultGenerator(at::kCPU));
+  auto ours = at::make_generator<at::CPUGeneratorImpl>(3), eager = at::make_generator<at::CPUGeneratorImpl>(3);
+  EXPECT_TRUE(same(step(x, ours), fn(x, eager)));
+}
+
 }  // namespace
 }  // namespace precast::test

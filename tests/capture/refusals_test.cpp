@@ -329,5 +329,36 @@ TEST(CaptureRefuses, AValueReadByABackwardAndNamesIt) {  // C9
               AllOf(HasSubstr("CumprodBackward0"), HasSubstr("_local_scalar_dense")));
 }
 
+TEST(CaptureRefuses, ShapesChangedInPlaceOfWhatOtherTensorsAreToo) {  // C34, C124
+  const auto x = torch::randn({3, 3});
+  EXPECT_THAT(refusal([](const at::Tensor& in) { return in.detach().unsqueeze_(0) * 2; }, x), HasSubstr("aten::unsqueeze_"));
+  const auto shared = [](const at::Tensor& in) {
+    const at::Tensor y = in * 2, z = y.detach();
+    y.t_();
+    return z + 1;
+  };
+  EXPECT_THAT(refusal(shared, x), AllOf(HasSubstr("aten::t_"), HasSubstr("returns a new tensor")));
+  expect_equals_eager([](const at::Tensor& in) { return (in * 2).t_() + 1; }, x);
+}
+
+TEST(CaptureRefuses, AnInputThatWasComputedFromOthers) {  // C16
+  const auto w = torch::ones({3}, torch::requires_grad());
+  EXPECT_THAT(refusal([](const at::Tensor& x) { (x * x).sum().backward(); }, w * 2),
+              AllOf(HasSubstr("input leaf 0"), HasSubstr("detached")));
+  EXPECT_FALSE(w.grad().defined());
+}
+
+TEST(CaptureRefuses, EmptyGeneratorsAndModules) {
+  EXPECT_THAT(refusal([](const at::Tensor& x, const at::Generator&) { return x * 2; }, torch::ones({3}), at::Generator()),
+              HasSubstr("undefined generator"));
+  try {
+    precompile([](const std::shared_ptr<torch::nn::Module>&, const at::Tensor& x) { return x * 2; }, Options{},
+               std::shared_ptr<torch::nn::Module>(), torch::ones({3}));
+    ADD_FAILURE();
+  } catch (const PrecompileError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("argument 0"), HasSubstr("empty pointer")));
+  }
+}
+
 }  // namespace
 }  // namespace precast::test

@@ -2,26 +2,32 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <mutex>
 #include <stdexcept>
-#include <vector>
+#include <string>
+#include <unordered_map>
+#include <utility>
 
 namespace precast::dtensor {
+
+namespace {
+
+std::int64_t id_of(const DeviceMesh& mesh, const Placements& placements) {
+  std::string content = fmt::format("{} {}", to_string(mesh.layout()), to_string(placements));
+  for (int m = 0; m < mesh.ndim(); ++m) content += fmt::format(" {}", mesh.coordinate(m));
+  static std::mutex mutex;
+  static std::unordered_map<std::string, std::int64_t> ids;  // a job has a handful
+  const std::lock_guard lock(mutex);
+  return ids.try_emplace(std::move(content), static_cast<std::int64_t>(ids.size())).first->second;
+}
+
+}  // namespace
 
 SharedLayout layout_of(const DeviceMesh& mesh, const Placements& placements) {
   if (static_cast<int>(placements.size()) != mesh.ndim())
     throw std::invalid_argument(fmt::format("expected {} placements, one for each dimension of {}, found {}: {}", mesh.ndim(),
                                             to_string(mesh.layout()), placements.size(), to_string(placements)));
-  static std::mutex mutex;
-  static std::vector<std::weak_ptr<const Layout>> known;  // a job has a handful
-  const std::lock_guard lock(mutex);
-  std::erase_if(known, [](const auto& entry) { return entry.expired(); });
-  for (const auto& entry : known)
-    if (const SharedLayout layout = entry.lock(); layout && layout->mesh == mesh && layout->placements == placements) return layout;
-  auto layout = std::make_shared<const Layout>(Layout{mesh, placements});
-  known.push_back(layout);
-  return layout;
+  return std::make_shared<const Layout>(Layout{mesh, placements, id_of(mesh, placements)});
 }
 
 }  // namespace precast::dtensor

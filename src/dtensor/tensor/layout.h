@@ -3,14 +3,16 @@
 #include "precast/device_mesh.h"
 #include "precast/placement.h"
 
+#include <cstdint>
 #include <memory>
 
 namespace precast::dtensor {
 
-/// Where a tensor lies. There is one object for each layout in use: equal layouts have one address.
+/// Where a tensor lies.
 struct Layout {
   DeviceMesh mesh;
   Placements placements;
+  std::int64_t id;  ///< Equal for equal layouts (mesh, coordinates, placements) and for no others, for the life of the process.
 };
 using SharedLayout = std::shared_ptr<const Layout>;
 

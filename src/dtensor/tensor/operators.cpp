@@ -18,6 +18,8 @@
 #include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -62,9 +64,11 @@ void visit_tensors(c10::IValue& value, const Visit& visit) {
   }
 }
 
-/// What an output is made of, once its local tensor is there.
+/// What an output is made of, once its local tensor is there. Plans outlive calls, so they must not keep a mesh and its connection
+/// alive: a layout is that of an operand, or is made anew.
 struct OutputPlan {
-  SharedLayout layout;
+  Placements placements;
+  std::int64_t layout_id;
   Sizes sharded_sizes;  ///< The global size of each dimension that is sharded; -1: the local size.
 };
 
@@ -79,8 +83,66 @@ struct Plan {
   std::vector<LocalShape> shapes;
   std::vector<OutputPlan> outputs;  ///< Empty: no rule, so every result is whole.
   std::vector<int> same_as;         ///< Of each result: the argument it is (in-place and out= forms), or -1.
-  std::vector<SharedLayout> kept;   ///< The layouts whose addresses are in the plan's key.
+  LocalForm local_form = nullptr;   ///< Where the strategy asks for one.
 };
+
+/// What a plan depends on: operator, layouts, dtypes and shapes of the operands, plain arguments.
+using PlanKey = std::vector<std::int64_t>;
+
+struct PlanKeyHash {
+  std::size_t operator()(const PlanKey& key) const noexcept {
+    std::size_t hash = key.size();
+    for (const std::int64_t word : key) hash = hash * 0x9e3779b97f4a7c15ULL + static_cast<std::size_t>(word);
+    return hash ^ (hash >> 32);
+  }
+};
+
+/// The plans of one thread's calls so far.
+class PlanCache {
+ public:
+  [[nodiscard]] std::shared_ptr<const Plan> find(const PlanKey& key) const {
+    const auto known = plans_.find(key);
+    return known == plans_.end() ? nullptr : known->second;
+  }
+  void insert(PlanKey key, std::shared_ptr<const Plan> plan) {
+    constexpr std::size_t many = 8192;  // shapes that change with every call would fill the memory
+    if (plans_.size() >= many) plans_.clear();
+    plans_.insert_or_assign(std::move(key), std::move(plan));
+  }
+
+ private:
+  std::unordered_map<PlanKey, std::shared_ptr<const Plan>, PlanKeyHash> plans_;
+};
+
+/// Appends what a plan depends on of an argument. False: that cannot be told.
+bool append_key(PlanKey& key, const c10::IValue& value) {
+  const auto append = [&](std::initializer_list<std::int64_t> words) { key.insert(key.end(), words); };
+  if (value.isTensor() && !value.toTensor().defined()) {
+    append({-1});
+  } else if (value.isTensor()) {
+    const at::Tensor& tensor = value.toTensor();
+    const DTensorData* dtensor = as_dtensor(tensor);
+    append({dtensor != nullptr ? dtensor->layout().id : -2, static_cast<std::int64_t>(tensor.scalar_type()), tensor.dim()});
+    key.insert(key.end(), tensor.sizes().begin(), tensor.sizes().end());
+  } else if (value.isNone()) {
+    append({0});
+  } else if (value.isInt()) {
+    append({1, value.toInt()});
+  } else if (value.isBool()) {
+    append({2, static_cast<std::int64_t>(value.toBool())});
+  } else if (value.isDouble()) {
+    append({3, std::bit_cast<std::int64_t>(value.toDouble())});
+  } else if (value.isDevice()) {
+    append({4, static_cast<std::int64_t>(value.toDevice().type())});
+  } else if (value.isList()) {
+    const auto list = value.toListRef();
+    append({5, static_cast<std::int64_t>(list.size())});
+    return std::ranges::all_of(list, [&](const c10::IValue& item) { return append_key(key, item); });
+  } else {
+    return false;
+  }
+  return true;
+}
 
 /// One call: its operands, and the plan for it.
 class Call {
@@ -92,11 +154,11 @@ class Call {
 
   void run() {
     check_operands();
-    const std::shared_ptr<const Plan> plan = make_plan();
+    const std::shared_ptr<const Plan> plan = find_plan();
     Stack local = local_arguments(*plan);
     Stack results;
-    if (plan->strategy.local_form) {
-      results = local_form_of(op_name(schema_))({op_, std::move(local), *mesh_, plan->strategy, shapes_});
+    if (plan->local_form != nullptr) {
+      results = plan->local_form({op_, std::move(local), *mesh_, plan->strategy, shapes_});
     } else {
       op_.callBoxed(local);
       results = std::move(local);
@@ -149,7 +211,19 @@ class Call {
     return dtensor != nullptr ? dtensor->layout().placements : Placements(static_cast<std::size_t>(mesh_->ndim()));
   }
 
-  std::shared_ptr<const Plan> make_plan() {
+  std::shared_ptr<const Plan> find_plan() const {
+    thread_local PlanCache cache;
+    PlanKey key = {reinterpret_cast<std::intptr_t>(&schema_)};
+    const auto arguments = torch::jit::last(stack_, schema_.arguments().size());
+    const bool keyed = std::ranges::all_of(arguments, [&](const c10::IValue& value) { return append_key(key, value); });
+    if (!keyed) return make_plan();
+    if (auto known = cache.find(key)) return known;
+    std::shared_ptr<const Plan> plan = make_plan();
+    cache.insert(std::move(key), plan);
+    return plan;
+  }
+
+  std::shared_ptr<const Plan> make_plan() const {
     const auto arguments = torch::jit::last(stack_, schema_.arguments().size());
     auto plan = std::make_shared<Plan>();
     const std::vector<std::uint32_t> written =
@@ -159,7 +233,8 @@ class Call {
     plan->strategy = strategy_of(rule, written);
     for (std::size_t i = 0; i < operands_.size(); ++i)
       plan->moves.push_back(placements_of(operands_[i]) != plan->strategy.inputs[i]);
-    plan_outputs(*plan, rule, call, arguments, written);
+    plan_outputs(*plan, rule, call, written);
+    if (plan->strategy.local_form) plan->local_form = local_form_of(op_name(schema_));
     return plan;
   }
 
@@ -250,15 +325,16 @@ class Call {
     }
   }
 
-  void plan_outputs(Plan& plan, const Rule& rule, const OpCall& call, c10::ArrayRef<c10::IValue> arguments,
-                    const std::vector<std::uint32_t>& written) const {
+  void plan_outputs(Plan& plan, const Rule& rule, const OpCall& call, const std::vector<std::uint32_t>& written) const {
     const Sizes mesh = mesh_sizes(*mesh_), here = mesh_coordinates(*mesh_);
     std::map<int, Sizes> given;  // global shapes that arguments give
     for (const Rule::ShapeArgument& shape : rule.shape_arguments)
       if (!shape.is_strides) given[shape.output] = resolve_sizes(call, call.integers(static_cast<std::size_t>(shape.argument)));
     for (std::size_t o = 0; o < rule.outputs.size(); ++o) {
       const Placements& placements = plan.strategy.outputs[o];
-      OutputPlan output{.layout = layout_of(*mesh_, placements), .sharded_sizes = Sizes(rule.outputs[o].size(), -1)};
+      OutputPlan output{.placements = placements,
+                        .layout_id = layout_of(*mesh_, placements)->id,
+                        .sharded_sizes = Sizes(rule.outputs[o].size(), -1)};
       for (const Placement& placement : placements)
         if (const auto* shard = std::get_if<Shard>(&placement)) {
           const auto dim = static_cast<std::size_t>(shard->dim);
@@ -281,7 +357,6 @@ class Call {
           if (std::ranges::find(written, i) != written.end()) same = static_cast<int>(i);
       plan.same_as.push_back(same);
     }
-    static_cast<void>(arguments);
   }
 
   /// A size that view or expand is to find out (-1).
@@ -364,7 +439,14 @@ class Call {
     Sizes sizes = local.sizes().vec();
     for (std::size_t dim = 0; dim < output.sharded_sizes.size(); ++dim)
       if (output.sharded_sizes[dim] >= 0) sizes.at(dim) = output.sharded_sizes[dim];
-    return wrap(local, output.layout, sizes);
+    return wrap(local, shared_layout(output), sizes);
+  }
+
+  [[nodiscard]] SharedLayout shared_layout(const OutputPlan& output) const {
+    for (const at::Tensor& operand : operands_)
+      if (const DTensorData* dtensor = as_dtensor(operand); dtensor != nullptr && dtensor->layout().id == output.layout_id)
+        return dtensor->shared_layout();
+    return std::make_shared<const Layout>(Layout{*mesh_, output.placements, output.layout_id});
   }
 
   const c10::OperatorHandle& op_;

@@ -45,6 +45,7 @@ class Redistribution {
 
   at::Tensor run(const RedistributeStep& step, const at::Tensor& local) const {
     const std::int64_t n = mesh_sizes_[static_cast<std::size_t>(step.mesh_dim)];
+    if (n == 1) return local;  // one rank holds all of it, however it lies
     switch (step.kind) {
       case RedistributeStep::Kind::all_reduce: return all_reduce(local, step.reduction, mesh_, step.mesh_dim);
       case RedistributeStep::Kind::all_gather: {

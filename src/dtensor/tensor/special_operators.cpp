@@ -54,9 +54,13 @@ const std::unordered_map<std::string_view, SpecialOperator> kSpecial = {
 }  // namespace
 
 SpecialOperator special_operator(const c10::FunctionSchema& schema) {
-  const std::string name = schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name();
-  const auto known = kSpecial.find(name);
-  return known == kSpecial.end() ? nullptr : known->second;
+  thread_local std::unordered_map<const c10::FunctionSchema*, SpecialOperator> known;  // a name is put together once
+  const auto [entry, is_new] = known.try_emplace(&schema, nullptr);
+  if (is_new) {
+    const std::string name = schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name();
+    if (const auto special = kSpecial.find(name); special != kSpecial.end()) entry->second = special->second;
+  }
+  return entry->second;
 }
 
 }  // namespace precast::dtensor
