@@ -75,7 +75,7 @@ std::vector<Key> keys_of(Config& c) {
       {"mesh.replicate", Integer{&c.mesh.replicate, 0, 65536}},
       {"mesh.shard", Integer{&c.mesh.shard, 0, 65536}},
       {"plan", Text{&c.plan, {"", "ddp", "fsdp", "tp", "fsdp+tp", "hsdp"}}},
-      {"backend", Text{&c.backend, {"eager"}}},
+      {"backend", Text{&c.backend, {"eager", "inductor"}}},
       {"threads", Integer{&c.threads, 0, 4096}},
   };
 }

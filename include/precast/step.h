@@ -41,7 +41,7 @@ torch::nn::Module* as_module(const T& argument) {
   else if constexpr (is_shared_module<T>)
     return argument.get();
   else if constexpr (torch::detail::is_module_holder<T>::value)
-    return argument.ptr().get();
+    return argument.is_empty() ? nullptr : argument.ptr().get();
   else
     return nullptr;
 }

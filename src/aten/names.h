@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
@@ -12,5 +13,8 @@ std::string dtype_name(at::ScalarType dtype);
 
 /// "cuda", without index: which of its devices a rank uses is its own affair.
 std::string device_name(const at::Device& device);
+
+/// "nested", "quantized", "Sparse" ...: what keeps a tensor out of a program, or nothing if it is dense and strided.
+std::string unusual_layout(const at::Tensor& tensor);
 
 }  // namespace precast::aten

@@ -31,12 +31,8 @@ namespace {
 }
 
 void check_layout(const at::Tensor& tensor, const std::string& what) {
-  if (tensor.is_nested() || tensor.layout() != at::kStrided || tensor.is_quantized())
-    refuse(fmt::format("{} has layout {}{}; only dense strided tensors can be captured: convert it before the step", what,
-                       tensor.is_nested()      ? "nested "
-                       : tensor.is_quantized() ? "quantized "
-                                               : "",
-                       fmt::streamed(tensor.layout())));
+  if (const std::string layout = aten::unusual_layout(tensor); !layout.empty())
+    refuse(fmt::format("{} has layout {}; only dense strided tensors can be captured: convert it before the step", what, layout));
   if (tensor.is_inference())
     refuse(fmt::format(
         "{} was made under InferenceMode, so no backward can be captured through it; make it outside of InferenceMode", what));
@@ -81,13 +77,23 @@ class Inputs {
     if (i < parameters_.size() + buffers_.size()) return fmt::format("buffer '{}'", buffers_[i - parameters_.size()].name);
     return fmt::format("input leaf {}", i - parameters_.size() - buffers_.size());
   }
+  /// Two inputs that look at one memory are one value of the program, and can have only one gradient.
+  void check_one_gradient(const at::Tensor& tensor, int flat_index, const std::string& path) const {
+    const auto is_it = [&](const TensorInput& in) { return in.flat_index < flat_index && in.tensor.is_same(tensor); };
+    if (std::ranges::any_of(tensors_, is_it)) return;
+    refuse(fmt::format("{} shares its memory with another input and has a gradient of its own; pass a copy (clone)", path));
+  }
   [[nodiscard]] int first_leaf() const { return static_cast<int>(parameters_.size() + buffers_.size()); }
 
  private:
   void add_lifted(const module::LiftedTensor& lifted, const char* what, InputKind kind, std::vector<ir::TensorMeta>& metas) {
     check_layout(lifted.tensor, fmt::format("{} '{}'", what, lifted.name));
     const at::Tensor& local = note_layout(lifted.tensor);
-    metas.push_back({lifted.name, local.sizes().vec(), aten::dtype_name(local.scalar_type()), aten::device_name(local.device())});
+    metas.push_back({.name = lifted.name,
+                     .shape = local.sizes().vec(),
+                     .dtype = aten::dtype_name(local.scalar_type()),
+                     .device = aten::device_name(local.device()),
+                     .strides = local.strides().vec()});
     tensors_.push_back({lifted.tensor, local, next_++});
     recorder_.add_tensor_input(local, lifted.name, lifted.name, kind);
     recorder_.protect_gradient(lifted.tensor, fmt::format("{} '{}'", what, lifted.name));
@@ -131,6 +137,7 @@ class Inputs {
       meta.shape.emplace(local.sizes().begin(), local.sizes().end());
       meta.dtype = aten::dtype_name(local.scalar_type());
       meta.device = aten::device_name(local.device());
+      meta.strides = local.strides().vec();
       tensors_.push_back({*tensor, local, next_});
       recorder_.add_tensor_input(local, wanted, path, InputKind::user);
       if (tensor->is_leaf() && tensor->requires_grad()) recorder_.protect_gradient(*tensor, path);
@@ -139,6 +146,8 @@ class Inputs {
         refuse(fmt::format("input leaf {} ({}) is an undefined generator; pass one", metadata_.inputs.size(), path));
       meta.is_generator = true;
       recorder_.add_generator_input(*generator, wanted);
+      const auto [first, is_new] = generators_.try_emplace(generator->unsafeGetGeneratorImpl(), next_);
+      if (!is_new) generator_aliases_.emplace_back(first->second, next_);
     } else {
       meta.value = plain_literal(leaf);
       recorder_.add_plain_input(wanted);
@@ -155,10 +164,11 @@ class Inputs {
     return {ir::None{}};
   }
 
-  /// Inputs that look at the same memory in the same way have one name in the program, so that they must be one at run time too.
+  /// Inputs that look at the same memory in the same way have one name in the program, so that they must be one at run time too;
+  /// generators likewise.
   [[nodiscard]] std::vector<std::pair<int, int>> aliases() const {
     std::map<Window, int> first;
-    std::vector<std::pair<int, int>> pairs;
+    std::vector<std::pair<int, int>> pairs = generator_aliases_;
     for (const TensorInput& input : tensors_) {
       if (!input.local.has_storage() || input.local.numel() == 0) continue;
       const auto [entry, is_new] = first.try_emplace(window_of(input.local), input.flat_index);
@@ -172,11 +182,57 @@ class Inputs {
   std::vector<module::LiftedTensor> parameters_;
   std::vector<module::LiftedTensor> buffers_;
   std::vector<TensorInput> tensors_;
+  std::map<const c10::GeneratorImpl*, int> generators_;
+  std::vector<std::pair<int, int>> generator_aliases_;
   std::vector<DeviceMesh> meshes_;
   int next_ = 0;
 };
 
-void save_random_states(Undo& undo, const Inputs& inputs) {
+/// What fn may set on modules and tensors that is no part of a program: whether modules train, whether inputs require grad. Put
+/// back at the end.
+class Flags {
+ public:
+  Flags(const module::Modules& modules, const Inputs& inputs) : modes_(module::training_modes(modules)), inputs_(inputs) {
+    for (const TensorInput& input : inputs.tensors()) requires_grad_.push_back(input.tensor.requires_grad());
+  }
+  ~Flags() {
+    for (const module::TrainingMode& mode : modes_)  // parents first: train() goes down
+      if (mode.module->is_training() != mode.training) mode.module->train(mode.training);
+    for (std::size_t i = 0; i < requires_grad_.size(); ++i) put_back(inputs_.tensors()[i].tensor, requires_grad_[i]);
+  }
+  Flags(const Flags&) = delete;
+  Flags& operator=(const Flags&) = delete;
+
+  void refuse_changes() const {
+    for (const module::TrainingMode& mode : modes_)
+      if (mode.module->is_training() != mode.training)
+        refuse(fmt::format("fn calls {} on {}, which a captured program would not repeat; set the mode before the step",
+                           mode.training ? "eval()" : "train()",
+                           mode.name.empty() ? std::string("its module argument") : "module '" + mode.name + "'"));
+    for (std::size_t i = 0; i < requires_grad_.size(); ++i) {
+      const TensorInput& input = inputs_.tensors()[i];
+      if (input.tensor.is_leaf() && input.tensor.requires_grad() != requires_grad_[i])
+        refuse(fmt::format("fn sets requires_grad of {}, which a captured program would not repeat; set it before the step",
+                           inputs_.name_of(input.local)));
+    }
+  }
+
+ private:
+  /// A tensor that fn wrote something into that requires grad hangs on the graph of that.
+  static void put_back(const at::Tensor& tensor, bool requires_grad) {
+    if (tensor.requires_grad() == requires_grad) return;
+    if (!tensor.is_leaf()) tensor.detach_();
+    tensor.requires_grad_(requires_grad);
+  }
+
+  std::vector<module::TrainingMode> modes_;
+  const Inputs& inputs_;
+  std::vector<bool> requires_grad_;
+};
+
+void save_random_states(Undo& undo, const detail::CallArguments& arguments, const Inputs& inputs) {
+  for (const Leaf& leaf : arguments.inputs.leaves)
+    if (const auto* generator = std::get_if<at::Generator>(&leaf)) undo.save_random_state(*generator);
   std::vector<at::Device> devices = {at::Device(at::kCPU)};
   for (const TensorInput& input : inputs.tensors())
     if (std::ranges::find(devices, input.tensor.device()) == devices.end()) devices.push_back(input.tensor.device());
@@ -262,7 +318,7 @@ void add_gradients(const Inputs& inputs, const detail::CallArguments& arguments,
     outputs.add(gradient, fmt::format("the gradient of parameter '{}'", inputs.parameters()[i].name));
   }
   for (const module::LiftedTensor& buffer : inputs.buffers())
-    if (buffer.tensor.grad().defined())
+    if (buffer.tensor.is_leaf() && buffer.tensor.grad().defined())
       refuse(fmt::format("buffer '{}' got a gradient; register it as a parameter, or let it not require grad", buffer.name));
   for (std::size_t i = 0; i < arguments.inputs.leaves.size(); ++i) {
     const auto* tensor = std::get_if<at::Tensor>(&arguments.inputs.leaves[i]);
@@ -270,7 +326,10 @@ void add_gradients(const Inputs& inputs, const detail::CallArguments& arguments,
     const bool is_lifted = std::ranges::any_of(metadata.input_aliases, [&](const std::pair<int, int>& pair) {
       return pair.second == inputs.first_leaf() + static_cast<int>(i);
     });
-    if (is_lifted) continue;  // a parameter passed as an input too: its gradient is the parameter's
+    if (is_lifted) {  // a parameter passed as an input too: its gradient is the parameter's
+      inputs.check_one_gradient(*tensor, inputs.first_leaf() + static_cast<int>(i), arguments.inputs.paths[i]);
+      continue;
+    }
     if (!options.input_gradients)
       refuse(fmt::format(
           "input leaf {} ({}) requires grad and got a gradient; pass it without requires_grad, or set Options::input_gradients", i,
@@ -304,9 +363,13 @@ ir::Program capture(const detail::CallArguments& arguments, const std::function<
   for (const TensorInput& input : inputs.tensors()) undo.set_memory_aside(input.local);
   for (const TensorInput& input : inputs.tensors())
     if (input.tensor.is_leaf()) undo.set_gradient_aside(input.tensor);
-  save_random_states(undo, inputs);
+  save_random_states(undo, arguments, inputs);
+  const Flags flags(arguments.modules, inputs);
 
   const Flat result = run_recorded(fn, recorder);
+  flags.refuse_changes();
+  if (undo.is_reseeded())
+    refuse("fn seeds a random generator (manual_seed, set_state), which a captured program would not repeat; seed before the step");
   if (const at::Tensor moved = undo.replaced_memory(); moved.defined())
     refuse(inputs.name_of(moved) + " was given other memory by fn (set_data, or a resize); write into it instead (copy_)");
   if (!result.unwritable_type.empty())

@@ -4,11 +4,6 @@
 
 namespace precast::capture {
 
-Window window_of(const at::Tensor& tensor) {
-  return {tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset(), tensor.sizes().vec(), tensor.strides().vec(),
-          static_cast<int>(tensor.scalar_type()),  tensor.is_conj(),        tensor.is_neg()};
-}
-
 void Identity::bind(const at::Tensor& tensor, ir::ValueId value) {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   const auto window = tensor.has_storage() ? std::optional(window_of(tensor)) : std::nullopt;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "aten/window.h"
 #include "ir/program.h"
 
 #include <ATen/core/Tensor.h>
@@ -9,17 +10,13 @@
 
 #include <map>
 #include <optional>
-#include <tuple>
 #include <unordered_map>
 #include <vector>
 
 namespace precast::capture {
 
-/// What a tensor looks at. Two tensors with equal windows are interchangeable in a program that runs without autograd.
-using Window =
-    std::tuple<const c10::StorageImpl*, std::int64_t, std::vector<std::int64_t>, std::vector<std::int64_t>, int, bool, bool>;
-
-Window window_of(const at::Tensor& tensor);
+using aten::Window;
+using aten::window_of;
 
 /// Which value of the program a tensor is. A value is known by the address of its TensorImpl while that looks at the same window
 /// and, when that fails, by its window: autograd hands saved tensors back as new TensorImpls over the same storage, C++ factories

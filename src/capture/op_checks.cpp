@@ -4,6 +4,7 @@
 #include "precast/error.h"
 
 #include <ATen/core/enum_tag.h>
+#include <ATen/core/jit_type.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/function.h>
@@ -40,6 +41,16 @@ bool indexes_by_position(const c10::FunctionSchema& schema, c10::ArrayRef<c10::I
   });
 }
 
+/// Of the user's own operators: those of LibTorch that return numbers are known not to depend on values, or are tagged.
+bool gives_numbers(const c10::FunctionSchema& schema) {
+  const std::string_view name = schema.name();
+  if (name.starts_with("aten::") || name.starts_with("_c10d_functional::")) return false;
+  return std::ranges::any_of(schema.returns(), [](const c10::Argument& returned) {
+    const auto& type = *returned.type();
+    return !type.isSubtypeOf(*c10::OptionalType::ofTensor()) && !type.isSubtypeOf(*c10::ListType::ofTensors());
+  });
+}
+
 }  // namespace
 
 std::string op_name(const c10::FunctionSchema& schema) {
@@ -57,6 +68,7 @@ void check_op(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> argument
     refuse(schema, "gives a shape that depends on values, which a captured program cannot have; use a masked form (where) instead");
   if (is_tensor_literal(schema))
     refuse(schema, "builds a tensor literal inside the step; build it outside and pass it as an argument");
+  if (gives_numbers(schema)) refuse(schema, "returns a plain value, which would be frozen into the program; return it as a tensor");
   if (schema.returns().empty() && !is_assertion(schema) && written_by_call(schema, arguments).empty())
     refuse(schema, "has an effect outside its tensors, which a captured program would not repeat; call it outside the step");
 }

@@ -1,5 +1,6 @@
 #include "capture/recorder.h"
 
+#include "aten/names.h"
 #include "capture/op_checks.h"
 #include "capture/operands.h"
 #include "capture/stand_ins.h"
@@ -34,11 +35,19 @@ std::string base_name(const std::string& qualified) {
   throw PrecompileError(ErrorCode::refused_capture, text);
 }
 
+void check_dense(const at::Tensor& result, const std::string& op) {
+  if (const std::string layout = aten::unusual_layout(result); !layout.empty())
+    refuse(
+        fmt::format("{} gives a {} tensor; only dense strided tensors can be captured: use a dense form, or do it outside of the "
+                    "step",
+                    op, layout));
+}
+
 }  // namespace
 
 Recorder::~Recorder() {
   for (auto& [address, entry] : storages_)
-    if (const auto storage = entry.storage.lock(); storage && entry.input_path.empty()) storage->clear_data_ptr_access_error_msg_();
+    if (const auto storage = entry.storage.lock()) storage->clear_data_ptr_access_error_msg_();
 }
 
 ir::ValueId Recorder::add_value(std::string wanted_name, std::string note, int storage) {
@@ -55,7 +64,6 @@ ir::ValueId Recorder::add_plain_input(std::string wanted_name) {
 ir::ValueId Recorder::add_generator_input(const at::Generator& generator, std::string wanted_name) {
   const ir::ValueId value = add_plain_input(std::move(wanted_name));
   generators_.try_emplace(generator.unsafeGetGeneratorImpl(), value);
-  undo_.save_random_state(generator);
   return value;
 }
 
@@ -68,6 +76,7 @@ ir::ValueId Recorder::add_tensor_input(const at::Tensor& tensor, std::string wan
   const ir::ValueId value = add_value(std::move(wanted_name), shape_note(tensor), storage.id);
   trace_.inputs.push_back(value);
   if (!identity_.find(tensor)) identity_.bind(tensor, value);
+  forbid_host_reads({tensor}, "none");
   return value;
 }
 
@@ -99,6 +108,7 @@ void Recorder::rethrow_refusal() const {
 
 void Recorder::check_no_gradient(const at::Tensor& tensor, const std::string& user) const {
   for (const GradientOwner& owner : gradient_owners_) {
+    if (!owner.tensor.is_leaf()) continue;
     const at::Tensor& gradient = owner.tensor.grad();
     if (!gradient.defined()) continue;
     const dtensor::DTensorData* parts = dtensor::as_dtensor(gradient);
@@ -160,17 +170,17 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack, c
                   {.tensor = [&](const at::Tensor& tensor) { return tensor_operand(tensor, name); },
                    .generator = [&](const at::Generator& generator) { return generator_operand(generator, name); }});
   check_reads(schema, on_stack, name);
-  const Effects effects{.written_storages = note_writes(schema, on_stack, name), .keep = must_stay(op)};
-
   std::vector<at::Tensor> touched;  // strong references for the time of the op only
   for (const c10::IValue& argument : on_stack)
     visit_tensors(argument, [&](const at::Tensor& tensor) { touched.push_back(tensor); });
   for (const at::Tensor& tensor : touched) allow_host_reads(tensor);
+  const Effects effects{.written_storages = note_writes(schema, on_stack, name), .keep = must_stay(op)};
   if (is_collective(schema))
     answer_collective(op, stack, groups_);
   else
     run();
   const auto results = torch::jit::last(stack, schema.returns().size());
+  for (const c10::IValue& result : results) visit_tensors(result, [&](const at::Tensor& tensor) { check_dense(tensor, name); });
 
   const bool one_tensor = results.size() == 1 && results[0].isTensor();
   if (one_tensor && !is_collective(schema) && effects.written_storages.empty() && results[0].toTensor().defined()) {
@@ -271,12 +281,16 @@ void Recorder::allow_host_reads(const at::Tensor& tensor) {
 
 void Recorder::forbid_host_reads(const std::vector<at::Tensor>& tensors, const std::string& name) {
   for (const at::Tensor& tensor : tensors) {
-    if (!tensor.defined() || !tensor.has_storage() || !storage_of(tensor).input_path.empty()) continue;
-    tensor.storage().unsafeGetStorageImpl()->release_data_and_set_meta_custom_data_ptr_error_msg_(
-        fmt::format("{}the memory of a computed tensor {} is read or written outside of any op (data_ptr, accessor, or printing; "
-                    "the last op that "
-                    "touched it is {}); return the tensor and read it after the step",
-                    kHostReadMark, shape_note(tensor), name));
+    if (!tensor.defined() || !tensor.has_storage()) continue;
+    const std::string& input = storage_of(tensor).input_path;
+    const std::string what = input.empty()
+                                 ? fmt::format("a computed tensor {} (the last op that touched it is {})", shape_note(tensor), name)
+                                 : fmt::format("'{}' {}", input, shape_note(tensor));
+    tensor.storage().unsafeGetStorageImpl()->release_data_and_set_meta_custom_data_ptr_error_msg_(fmt::format(
+        "{}the memory of {} is read or written outside of any op (data_ptr, accessor, or printing), of which the "
+        "program would know nothing; {}",
+        kHostReadMark, what,
+        input.empty() ? "return the tensor and read it after the step" : "use operators, or do it outside of the step"));
   }
 }
 

@@ -11,6 +11,12 @@
 #include <utility>
 
 namespace precast::capture {
+namespace {
+
+/// No user's choice: a seed that fn may set is another.
+constexpr std::uint64_t kCaptureSeed = 0x9b1d'5c3e'77a4'210f;
+
+}  // namespace
 
 Undo::~Undo() {
   const at::NoGradGuard no_grad;
@@ -43,9 +49,19 @@ at::Tensor Undo::replaced_memory() const {
 }
 
 void Undo::save_random_state(at::Generator generator) {
+  const auto saved = [&](const Random& random) { return random.generator == generator; };
+  if (std::ranges::any_of(random_, saved)) return;
   const std::lock_guard lock(generator.mutex());
   at::Tensor state = generator.get_state();
   random_.push_back({generator, std::move(state)});
+  generator.set_current_seed(kCaptureSeed);
+}
+
+bool Undo::is_reseeded() const {
+  return std::ranges::any_of(random_, [](Random random) {
+    const std::lock_guard lock(random.generator.mutex());
+    return random.generator.current_seed() != kCaptureSeed;
+  });
 }
 
 void Undo::save_storage(const at::Tensor& tensor) {

@@ -23,7 +23,10 @@ class Undo {
   void set_memory_aside(const at::Tensor& tensor);
   /// The first tensor that has other memory than when it was set aside; undefined: none.
   [[nodiscard]] at::Tensor replaced_memory() const;
+  /// Gives the generator a seed of ours until the end, so that seeding inside fn is seen.
   void save_random_state(at::Generator generator);
+  /// Whether one of these generators was seeded since.
+  [[nodiscard]] bool is_reseeded() const;
   /// Copies the tensor's whole storage, the first time it is told: only what fn really writes costs memory.
   void save_storage(const at::Tensor& tensor);
 

@@ -58,8 +58,33 @@ def _expect_modules(modules, names, tensors):
                 _expect(f"training flag of module '{name}'", MODULE_TRAINING[name], child.training)
 
 
-def _window(tensor):
-    return tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride())
+def _window(value):
+    return (value.data_ptr(), value.shape, value.stride()) if isinstance(value, torch.Tensor) else id(value)
+
+
+def _lay_out(tensor, strides):
+    """The input itself, or a copy of it in the strides of the capture, by which its operators were taken apart."""
+    if strides is None or not isinstance(tensor, torch.Tensor) or tensor.numel() == 0:
+        return tensor
+    if all(n == 1 or found == captured for n, found, captured in zip(tensor.shape, tensor.stride(), strides)):
+        return tensor
+    if 0 in [stride for n, stride in zip(tensor.shape, strides) if n > 1]:
+        return tensor.contiguous()
+    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+
+
+def _call_laid_out(inputs):
+    """Runs `call` on inputs laid out as at capture, and writes what it wrote into copies into the tensors they stand for."""
+    laid_out = [_lay_out(x, strides) for x, strides in zip(inputs, PARAM_STRIDES + BUFFER_STRIDES + USER_INPUT_STRIDES)]
+    copies = [(i, copy, copy._version) for i, copy in enumerate(laid_out) if copy is not inputs[i]]
+    outputs = call(laid_out + _mesh_coordinates())
+    memory = {x.untyped_storage().data_ptr() for x in outputs if isinstance(x, torch.Tensor)}
+    for i, copy, version in copies:
+        if copy.numel() > 0 and copy.untyped_storage().data_ptr() in memory:
+            _refuse(f"flat input {i}: a result is a view of it, so it must have the strides {copy.stride()} (as captured)")
+        if copy._version != version:
+            inputs[i].copy_(copy)
+    return outputs
 
 
 def _mesh_coordinates():
@@ -96,7 +121,7 @@ def forward(*args):
     for i, j in INPUT_ALIASES:
         _expect(f"flat inputs {i} and {j}, which were one tensor", _window(inputs[i]), _window(inputs[j]))
     with torch.no_grad(), torch._C._DisableAutocast():
-        outputs = call(inputs + _mesh_coordinates())
+        outputs = _call_laid_out(inputs)
         targets = [tensors[i] for i in GRAD_PARAM_INDICES] + [leaves[i] for i in GRAD_INPUT_INDICES]
         n_results = len(outputs) - len(targets)
         for tensor, gradient in zip(targets, outputs[n_results:]):

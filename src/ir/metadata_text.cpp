@@ -22,9 +22,10 @@ constexpr std::array<std::string_view, 18> kRequired = {
     "BACKEND",       "MODULE_POSITIONS", "NUM_POSITIONAL_ARGS", "PARAM_NAMES",       "BUFFER_NAMES",       "PARAM_SHAPES",
     "BUFFER_SHAPES", "PARAM_DTYPES",     "BUFFER_DTYPES",       "PARAM_DEVICES",     "BUFFER_DEVICES",     "GRAD_PARAM_INDICES",
     "IN_SPEC",       "OUT_SPEC",         "USER_INPUT_SHAPES",   "USER_INPUT_DTYPES", "USER_INPUT_DEVICES", "USER_INPUT_BOUNDS"};
-constexpr std::array<std::string_view, 10> kOwn = {
-    "USER_INPUT_NAMES", "USER_INPUT_VALUES", "USER_INPUT_GENERATORS", "MODULE_TRAINING", "GRAD_INPUT_INDICES", "INPUT_ALIASES",
-    "MESHES",           "MESH_INPUTS",       "INPUT_DTENSORS",        "OUTPUT_DTENSORS"};
+constexpr std::array<std::string_view, 13> kOwn = {
+    "USER_INPUT_NAMES", "USER_INPUT_VALUES", "USER_INPUT_GENERATORS", "MODULE_TRAINING",    "GRAD_INPUT_INDICES",
+    "INPUT_ALIASES",    "PARAM_STRIDES",     "BUFFER_STRIDES",        "USER_INPUT_STRIDES", "MESHES",
+    "MESH_INPUTS",      "INPUT_DTENSORS",    "OUTPUT_DTENSORS"};
 
 const Literal kNone = {None{}};
 
@@ -40,6 +41,9 @@ Literal integer(std::int64_t value) {
 }
 Literal shape_literal(const std::vector<std::int64_t>& shape) {
   return {Literal::Tuple{std::get<Literal::Sequence>(list_of(shape, integer).is)}};
+}
+Literal strides_literal(const std::optional<std::vector<std::int64_t>>& strides) {
+  return strides ? shape_literal(*strides) : kNone;
 }
 Literal torch_dtype(const std::string& dtype) {
   return {"torch." + dtype};
@@ -133,13 +137,33 @@ class Literals {
   const std::map<std::string, Literal>& literals_;
 };
 
+/// One of the lists of strides, whose entries are None where strides are not recorded. `rank(i)`: the number of dimensions of entry
+/// i.
+template <class Rank, class Set>
+void read_strides(const Literals& literals, const std::string& name, std::size_t n, const Rank& rank, const Set& set) {
+  const auto literal = literals.find(name);
+  if (!literal) return;
+  const auto items = literal->items(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    if (items[i].is_none()) continue;
+    std::vector<std::int64_t> strides = items[i].shape();
+    if (strides.size() != rank(i) || std::ranges::any_of(strides, [](std::int64_t stride) { return stride < 0; }))
+      malformed(name, fmt::format("{} strides, none negative, for entry {}", rank(i), i));
+    set(i, std::move(strides));
+  }
+}
+
 std::vector<TensorMeta> read_tensors(const Literals& literals, const std::string& kind) {
   const auto names = literals[kind + "_NAMES"].items();
   const auto shapes = literals[kind + "_SHAPES"].items(names.size()), dtypes = literals[kind + "_DTYPES"].items(names.size()),
              devices = literals[kind + "_DEVICES"].items(names.size());
   std::vector<TensorMeta> out;
   for (std::size_t i = 0; i < names.size(); ++i)
-    out.push_back({names[i].string(), shapes[i].shape(), dtypes[i].dtype(), devices[i].device()});
+    out.push_back(
+        {.name = names[i].string(), .shape = shapes[i].shape(), .dtype = dtypes[i].dtype(), .device = devices[i].device()});
+  read_strides(
+      literals, kind + "_STRIDES", out.size(), [&](std::size_t i) { return out[i].shape.size(); },
+      [&](std::size_t i, std::vector<std::int64_t> strides) { out[i].strides = std::move(strides); });
   return out;
 }
 
@@ -184,6 +208,9 @@ std::vector<InputMeta> read_inputs(const Literals& literals) {
   each("USER_INPUT_VALUES", [](InputMeta& input, const Named& item) {
     if (!input.shape && !input.is_generator) input.value = read_value(item);
   });
+  read_strides(
+      literals, "USER_INPUT_STRIDES", n, [&](std::size_t i) { return out[i].shape ? out[i].shape->size() : 0; },
+      [&](std::size_t i, std::vector<std::int64_t> strides) { out[i].strides = std::move(strides); });
   return out;
 }
 
@@ -249,6 +276,7 @@ std::vector<std::pair<std::string, Literal>> metadata_literals(const Metadata& m
   const auto shape = [](const TensorMeta& meta) { return shape_literal(meta.shape); };
   const auto dtype = [](const TensorMeta& meta) { return torch_dtype(meta.dtype); };
   const auto device = [](const TensorMeta& meta) { return Literal{meta.device}; };
+  const auto strides = [](const auto& meta) { return strides_literal(meta.strides); };
   const auto input_shape = [](const InputMeta& input) {
     if (!input.shape) return kNone;
     return Literal{Literal::Tuple{std::get<Literal::Sequence>(
@@ -286,6 +314,9 @@ std::vector<std::pair<std::string, Literal>> metadata_literals(const Metadata& m
                                 [&](const std::pair<int, int>& pair) {
                                   return Literal{Literal::Tuple{{index(pair.first), index(pair.second)}}};
                                 })},
+      {"PARAM_STRIDES", list_of(metadata.params, strides)},
+      {"BUFFER_STRIDES", list_of(metadata.buffers, strides)},
+      {"USER_INPUT_STRIDES", list_of(metadata.inputs, strides)},
   };
   if (!metadata.meshes.empty()) {
     literals.emplace_back("MESHES", list_of(metadata.meshes, mesh_literal));

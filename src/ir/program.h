@@ -101,8 +101,9 @@ inline bool Literal::operator==(const Literal& other) const {
 struct TensorMeta {
   std::string name;
   std::vector<std::int64_t> shape;
-  std::string dtype;   ///< "float32", without "torch."
-  std::string device;  ///< "cpu", "cuda": no index.
+  std::string dtype;                                                ///< "float32", without "torch."
+  std::string device;                                               ///< "cpu", "cuda": no index.
+  std::optional<std::vector<std::int64_t>> strides = std::nullopt;  ///< In elements; unset where not recorded.
   bool operator==(const TensorMeta&) const = default;
 };
 
@@ -116,6 +117,7 @@ struct InputMeta {
   std::optional<Literal>
       value;  ///< Of a plain leaf (None, bool, int, float, str); unset for tensors and generators, and where not recorded.
   bool is_generator = false;
+  std::optional<std::vector<std::int64_t>> strides = std::nullopt;  ///< In elements; unset where not recorded.
   bool operator==(const InputMeta&) const = default;
 };
 
@@ -153,7 +155,8 @@ struct Metadata {
   std::optional<TreeSpec> in_spec;          // IN_SPEC; None: the structure could not be written
   TreeSpec out_spec;                        // OUT_SPEC
   std::vector<InputMeta> inputs;            // USER_INPUT_SHAPES, _DTYPES, _DEVICES (and USER_INPUT_BOUNDS, all None)
-                                            // Precast's: USER_INPUT_NAMES, USER_INPUT_VALUES, USER_INPUT_GENERATORS
+                                            // Precast's: USER_INPUT_NAMES, USER_INPUT_VALUES, USER_INPUT_GENERATORS,
+                                            // and PARAM_STRIDES, BUFFER_STRIDES, USER_INPUT_STRIDES
   std::vector<ModuleMode> module_training;  // MODULE_TRAINING (dict); absent in artifacts captured in Python
   std::vector<int> grad_input_indices;      // GRAD_INPUT_INDICES, into inputs; [] unless input gradients were asked for
   std::vector<std::pair<int, int>>

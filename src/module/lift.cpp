@@ -16,7 +16,7 @@ std::string join(std::string_view prefix, std::string_view name) {
 
 // named_modules() would need a module that a shared_ptr owns; a caller may pass one from the stack.
 template <class Visit>
-void visit_modules(const torch::nn::Module& module, const std::string& name, const Visit& visit) {
+void visit_modules(torch::nn::Module& module, const std::string& name, const Visit& visit) {
   visit(module, name);
   for (const auto& child : module.named_children()) visit_modules(*child.value(), join(name, child.key()), visit);
 }
@@ -77,8 +77,8 @@ std::vector<Tie> find_ties(const Modules& modules) {
 
 std::vector<TrainingMode> training_modes(const Modules& modules) {
   std::vector<TrainingMode> modes;
-  visit_modules(modules, [&](const torch::nn::Module& module, const std::string& name) {
-    modes.push_back({name, module.is_training()});
+  visit_modules(modules, [&](torch::nn::Module& module, const std::string& name) {
+    modes.push_back({.name = name, .training = module.is_training(), .module = &module});
   });
   return modes;
 }

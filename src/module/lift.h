@@ -35,6 +35,7 @@ std::vector<Tie> find_ties(const Modules& modules);
 struct TrainingMode {
   std::string name;  ///< "" is a lone module argument itself; with several, "m<i>" is the i-th and "m<i>.fc1" its child.
   bool training;
+  torch::nn::Module* module;
 };
 
 /// Each module's training flag, parents before children.

@@ -1,8 +1,10 @@
 #include "runtime/argument_checks.h"
 
+#include "aten/window.h"
 #include "dtensor/tensor/dtensor_data.h"
 #include "precast/error.h"
 #include "runtime/describe.h"
+#include "runtime/distributed_values.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -158,37 +160,51 @@ void check_leaves(const ir::Metadata& captured, const Flat& inputs) {
   }
 }
 
-/// A tensor among the flat inputs of the program, with the name a message gives it.
+/// A tensor or generator among the flat inputs of the program, with the name a message gives it.
 struct FlatInput {
   std::string name;
-  const at::TensorImpl* tensor;  ///< Null for a plain leaf.
+  at::Tensor tensor;
+  at::Generator generator;
 };
+
+/// Whether two inputs are one value for a program: the same object, or tensors that look at the same memory in the same way.
+bool are_one(const FlatInput& a, const FlatInput& b) {
+  if (a.generator.defined() || b.generator.defined()) return a.generator == b.generator;
+  if (a.tensor.is_same(b.tensor)) return true;
+  if (!a.tensor.defined() || !b.tensor.defined()) return false;
+  const at::Tensor &mine = local_tensor(a.tensor), &other = local_tensor(b.tensor);
+  return mine.has_storage() && other.has_storage() && aten::window_of(mine) == aten::window_of(other);
+}
 
 std::vector<FlatInput> flat_inputs(const CheckedModules& modules, const Flat& inputs) {
   std::vector<FlatInput> flat;
   for (const auto* lifted : {&modules.parameters, &modules.buffers})
     for (const module::LiftedTensor& tensor : *lifted)
-      flat.push_back({fmt::format("'{}'", tensor.name), tensor.tensor.unsafeGetTensorImpl()});
+      flat.push_back({.name = fmt::format("'{}'", tensor.name), .tensor = tensor.tensor, .generator = {}});
   for (std::size_t i = 0; i < inputs.leaves.size(); ++i) {
     const at::Tensor* tensor = std::get_if<at::Tensor>(&inputs.leaves[i]);
-    const bool defined = tensor != nullptr && tensor->defined();
-    flat.push_back({leaf_name(i, inputs.paths[i]), defined ? tensor->unsafeGetTensorImpl() : nullptr});
+    const at::Generator* generator = std::get_if<at::Generator>(&inputs.leaves[i]);
+    flat.push_back({.name = leaf_name(i, inputs.paths[i]),
+                    .tensor = tensor != nullptr ? *tensor : at::Tensor(),
+                    .generator = generator != nullptr ? *generator : at::Generator()});
   }
   return flat;
 }
 
-/// One tensor passed twice is one value of the program: it must be one again. The other way round only gradients would differ:
-/// eager sums what both uses give.
+/// One tensor (or generator) passed twice is one value of the program: it must be one again. The other way round only gradients
+/// would differ: eager sums what both uses give.
 void check_aliases(const ir::Metadata& captured, const CheckedModules& modules, const Flat& inputs) {
   const std::size_t n_lifted = modules.parameters.size() + modules.buffers.size();
   if (modules.parameters.size() != captured.params.size() || modules.buffers.size() != captured.buffers.size()) return;
   const std::vector<FlatInput> flat = flat_inputs(modules, inputs);
   const std::set<std::pair<int, int>> recorded(captured.input_aliases.begin(), captured.input_aliases.end());
   for (const auto& [i, j] : recorded)
-    if (flat.at(static_cast<std::size_t>(i)).tensor != flat.at(static_cast<std::size_t>(j)).tensor)
-      refuse(fmt::format(
-          "expected {} and {} to be one tensor (as captured), found two; pass the same tensor for both or compile again",
-          flat[static_cast<std::size_t>(i)].name, flat[static_cast<std::size_t>(j)].name));
+    if (const FlatInput& first = flat.at(static_cast<std::size_t>(i)), &second = flat.at(static_cast<std::size_t>(j));
+        !are_one(first, second)) {
+      const std::string_view kind = first.generator.defined() ? "generator" : "tensor";
+      refuse(fmt::format("expected {} and {} to be one {} (as captured), found two; pass the same {} for both or compile again",
+                         first.name, second.name, kind, kind));
+    }
 
   std::vector<int> with_gradient = captured.grad_param_indices;
   for (const int leaf : captured.grad_input_indices) with_gradient.push_back(static_cast<int>(n_lifted) + leaf);
@@ -196,7 +212,7 @@ void check_aliases(const ir::Metadata& captured, const CheckedModules& modules, 
     for (int j = static_cast<int>(n_lifted); j < static_cast<int>(flat.size()); ++j) {
       const FlatInput& target = flat.at(static_cast<std::size_t>(i));
       const FlatInput& leaf = flat[static_cast<std::size_t>(j)];
-      if (i != j && leaf.tensor == target.tensor && !recorded.contains({std::min(i, j), std::max(i, j)}))
+      if (i != j && target.tensor.is_same(leaf.tensor) && !recorded.contains({std::min(i, j), std::max(i, j)}))
         refuse(fmt::format(
             "expected {} and {} to be two tensors (as captured), found one; its gradient would be incomplete: pass two or "
             "compile again",

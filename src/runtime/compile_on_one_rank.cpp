@@ -1,13 +1,17 @@
 #include "precast/compile_on_one_rank.h"
 
+#include "base/log.h"
 #include "runtime/equal_values.h"
 #include "runtime/load.h"
+#include "runtime/lowering.h"
 #include "runtime/pair_broadcast.h"
+#include "runtime/phase.h"
 #include "runtime/precompile.h"
 #include "runtime/rank_description.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <mutex>
@@ -20,36 +24,13 @@ namespace {
 using runtime::check_pair;
 using runtime::compare_ranks;
 using runtime::describe_rank;
+using runtime::exchange_header;
+using runtime::exchange_pair;
 using runtime::header_of;
 using runtime::PairHeader;
-using runtime::read_header;
-using runtime::write_header;
+using runtime::Phase;
 
 constexpr int kLeader = 0;
-
-/// Adds the seconds until its end to one phase of the report, and names the phase to the communicator.
-class Phase {
- public:
-  Phase(const Communicator& comm, CompileReport& report, const std::string& name)
-      : guard_(comm.enter(name)), seconds_(report.phases[name]) {}
-  ~Phase() { seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
-  Phase(const Phase&) = delete;
-  Phase& operator=(const Phase&) = delete;
-
- private:
-  Communicator::PhaseGuard guard_;
-  double& seconds_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
-
-std::vector<std::byte> bytes_of(std::string_view text) {
-  const auto bytes = std::as_bytes(std::span(text.data(), text.size()));
-  return {bytes.begin(), bytes.end()};
-}
-
-std::string_view text_of(const std::vector<std::byte>& bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
 
 /// What the leader has to say after its capture: a pair, or a failure and the exception behind it.
 struct Captured {
@@ -81,42 +62,46 @@ Captured capture_on_leader(const Communicator& comm, const detail::CallArguments
   return captured;
 }
 
-/// The header on every rank. A damaged one is a finding, so that the ranks decide together.
-PairHeader exchange_header(const Communicator& comm, const PairHeader& mine, Deadline deadline) {
-  std::vector<std::byte> bytes = comm.rank() == kLeader ? bytes_of(write_header(mine)) : std::vector<std::byte>();
-  comm.broadcast(bytes, kLeader, deadline);
-  Finding finding;
-  PairHeader header;
-  try {
-    header = read_header(text_of(bytes));
-  } catch (const std::runtime_error& error) {
-    finding = {ErrorCode::artifact_mismatch,
-               fmt::format("broadcast: the header of the pair is damaged: {}; compile again", error.what())};
+/// What one rank thinks of running the package, for all to know.
+std::vector<std::string> gather_texts(const Communicator& comm, const std::string& mine, Deadline deadline) {
+  std::vector<std::string> texts;
+  for (const auto& bytes : comm.all_gather(std::as_bytes(std::span(mine)), deadline))
+    texts.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  return texts;
+}
+
+/// A rank that cannot run the package runs the program op by op, after a warning. Ranks that meet in collectives must issue them in
+/// one order, which the compiler may have changed: there all ranks do so.
+void leave_package_together(const Communicator& comm, const Artifact& artifact, LoadedStep& loaded, Deadline deadline) {
+  const std::vector<std::string> reasons = gather_texts(comm, loaded.cache_not_used, deadline);
+  const auto failed = std::ranges::find_if(reasons, [](const std::string& reason) { return !reason.empty(); });
+  if (failed == reasons.end()) return;
+  if (loaded.has_collectives) {
+    if (comm.rank() == kLeader)
+      warn(
+          "prime: rank {} of {} cannot run the kernel package: {}; all ranks run the program op by op instead, with the same "
+          "results",
+          failed - reasons.begin(), comm.size(), *failed);
+    if (!loaded.runs_eagerly) loaded.runner = load_eagerly(artifact);
+  } else if (!loaded.cache_not_used.empty()) {
+    warn("prime: rank {} of {} cannot run the kernel package: {}; it runs the program op by op instead, with the same results",
+         comm.rank(), comm.size(), loaded.cache_not_used);
   }
-  comm.agree(finding, deadline).throw_if_failed();
-  return header;
 }
 
-Artifact exchange_pair(const Communicator& comm, Artifact mine, Deadline deadline) {
-  std::vector<std::byte> code = bytes_of(mine.python_code);
-  comm.broadcast(code, kLeader, deadline);
-  comm.broadcast(mine.cache, kLeader, deadline);
-  if (comm.rank() != kLeader) mine.python_code = text_of(code);
-  return mine;
-}
-
-std::shared_ptr<detail::StepRunner> prime(const Communicator& comm, const Artifact& artifact, Deadline deadline) {
-  std::shared_ptr<detail::StepRunner> runner;
+std::shared_ptr<detail::StepRunner> prime(const Communicator& comm, const Artifact& artifact, Deadline deadline, bool has_package) {
+  LoadedStep loaded;
   Finding finding;
   try {
-    runner = load_trusted(artifact);
+    loaded = load_trusted(artifact, WithoutPackage::run_eagerly);
   } catch (const PrecompileError& error) {
     finding = {error.code(), fmt::format("prime: {}", error.what())};
   } catch (const std::exception& error) {  // out of memory, or LibTorch: the other ranks wait for word of it all the same
     finding = {ErrorCode::internal, fmt::format("prime: {}", error.what())};
   }
   comm.agree(finding, deadline).throw_if_failed();
-  return runner;
+  if (has_package) leave_package_together(comm, artifact, loaded, deadline);
+  return std::move(loaded.runner);
 }
 
 /// Checks at its first run that the ranks start from equal values.
@@ -166,7 +151,7 @@ std::shared_ptr<detail::StepRunner> detail::compile_on_one_rank(const Communicat
   PairHeader header;
   {
     const auto phase = comm.enter("capture");
-    header = exchange_header(comm, captured.header, after(options.compile_deadline));
+    header = exchange_header(comm, captured.header, kLeader, after(options.compile_deadline));
   }
   if (captured.exception) std::rethrow_exception(captured.exception);
   if (!header.failure.ok()) throw PrecompileError(header.failure.code, header.failure.text);
@@ -174,18 +159,22 @@ std::shared_ptr<detail::StepRunner> detail::compile_on_one_rank(const Communicat
   Artifact artifact;
   {
     const Phase phase(comm, *report, "broadcast");
-    artifact = exchange_pair(comm, std::move(captured.artifact), after(options.collective_deadline));
+    artifact = exchange_pair(comm, std::move(captured.artifact), kLeader, after(options.collective_deadline));
   }
   {
     const Phase phase(comm, *report, "verify");
-    Finding finding = check_pair(artifact, header);
-    if (!finding.ok()) finding.text = "verify: " + finding.text;
-    comm.agree(finding, after(options.collective_deadline)).throw_if_failed();
+    comm.agree(check_pair(artifact, header), after(options.collective_deadline)).throw_if_failed();
+  }
+  bool has_package = false;
+  if (options.backend == "inductor") {
+    std::vector<std::byte> without_package = artifact.cache;
+    artifact.cache = runtime::lower_once_per_platform(comm, artifact.python_code, options, *report);
+    has_package = artifact.cache != without_package;
   }
   std::shared_ptr<StepRunner> runner;
   {
     const Phase phase(comm, *report, "prime");
-    runner = prime(comm, artifact, after(options.collective_deadline));
+    runner = prime(comm, artifact, after(options.collective_deadline), has_package);
   }
   report->phases.try_emplace("capture", 0.0);
   report->phases.try_emplace("lower", 0.0);

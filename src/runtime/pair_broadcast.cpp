@@ -25,6 +25,15 @@ Finding check_half(std::string_view what, std::uint64_t expected_size, std::uint
   return {};
 }
 
+std::vector<std::byte> bytes_of(std::string_view text) {
+  const auto bytes = std::as_bytes(std::span(text.data(), text.size()));
+  return {bytes.begin(), bytes.end()};
+}
+
+std::string_view text_of(const std::vector<std::byte>& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
 }  // namespace
 
 PairHeader header_of(const Artifact& artifact) {
@@ -73,11 +82,41 @@ PairHeader read_header(std::string_view bytes) {
   return header;
 }
 
+Finding check_cache(std::span<const std::byte> cache, const PairHeader& header) {
+  Finding finding = check_half("cache", header.cache_size, cache.size(), header.cache_digest, artifact::sha256(cache));
+  if (!finding.ok()) finding.text = "verify: " + finding.text;
+  return finding;
+}
+
 Finding check_pair(const Artifact& artifact, const PairHeader& header) {
   Finding code = check_half("python_code", header.code_size, artifact.python_code.size(), header.code_digest,
                             artifact::sha256(artifact.python_code));
-  if (!code.ok()) return code;
-  return check_half("cache", header.cache_size, artifact.cache.size(), header.cache_digest, artifact::sha256(artifact.cache));
+  if (code.ok()) return check_cache(artifact.cache, header);
+  code.text = "verify: " + code.text;
+  return code;
+}
+
+PairHeader exchange_header(const Communicator& comm, const PairHeader& mine, int root, Deadline deadline) {
+  std::vector<std::byte> bytes = comm.rank() == root ? bytes_of(write_header(mine)) : std::vector<std::byte>();
+  comm.broadcast(bytes, root, deadline);
+  Finding finding;
+  PairHeader header;
+  try {
+    header = read_header(text_of(bytes));
+  } catch (const std::runtime_error& error) {
+    finding = {ErrorCode::artifact_mismatch,
+               fmt::format("broadcast: the header of the pair is damaged: {}; compile again", error.what())};
+  }
+  comm.agree(finding, deadline).throw_if_failed();
+  return header;
+}
+
+Artifact exchange_pair(const Communicator& comm, Artifact mine, int root, Deadline deadline) {
+  std::vector<std::byte> code = bytes_of(mine.python_code);
+  comm.broadcast(code, root, deadline);
+  comm.broadcast(mine.cache, root, deadline);
+  if (comm.rank() != root) mine.python_code = text_of(code);
+  return mine;
 }
 
 }  // namespace precast::runtime

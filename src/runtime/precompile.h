@@ -9,7 +9,8 @@
 
 namespace precast {
 
-/// Captures fn, writes the pair, and loads it once, so that what cannot be rebuilt fails here. @throws as precompile does.
+/// Captures fn, writes the pair (its cache without a package), and loads it once, so that what cannot be rebuilt fails here.
+/// @throws as precompile does.
 Artifact capture_to_artifact(const detail::CallArguments& arguments, const std::function<Flat()>& fn, const Options& options,
                              const capture::Groups& groups);
 

@@ -23,6 +23,14 @@ std::string describe_leaf(const Leaf& leaf) {
   return tensor != nullptr && tensor->defined() ? describe_tensor(*tensor) : describe(leaf);
 }
 
+std::string describe_inductor(const InductorOptions& options) {
+  std::string text = fmt::format("target '{}', threads {}, wrapper {}, max_autotune {}", options.target, options.threads,
+                                 options.wrapper_opt_level, options.max_autotune);
+  for (const auto& [key, setting] : options.settings)
+    text += std::visit([&, &name = key](const auto& value) { return fmt::format(", {} = {}", name, value); }, setting);
+  return text;
+}
+
 std::string pack(const std::vector<Field>& fields) {
   artifact::ArchiveWriter writer;
   for (const Field& field : fields) {
@@ -74,6 +82,8 @@ std::vector<Field> describe_rank(const detail::CallArguments& arguments, const O
       {"Precast version", PRECAST_VERSION},
       {"torch version", TORCH_VERSION},
       {"backend", options.backend},
+      {"fallback", options.fallback},
+      {"inductor options", describe_inductor(options.inductor)},
       {"tracer", options.tracer},
       {"input gradients", options.input_gradients ? "on" : "off"},
       {"number of arguments", std::to_string(arguments.n_positional)},
@@ -87,8 +97,8 @@ std::vector<Field> describe_rank(const detail::CallArguments& arguments, const O
         {fmt::format("parameter '{}'", name), describe_tensor(tensor) + (tensor.requires_grad() ? "" : " without gradient")});
   for (const auto& [name, tensor] : module::lift_buffers(arguments.modules, parameters))
     fields.push_back({fmt::format("buffer '{}'", name), describe_tensor(tensor)});
-  for (const auto& [name, training] : module::training_modes(arguments.modules))
-    fields.push_back({fmt::format("training mode of module '{}'", name), training ? "train" : "eval"});
+  for (const module::TrainingMode& mode : module::training_modes(arguments.modules))
+    fields.push_back({fmt::format("training mode of module '{}'", mode.name), mode.training ? "train" : "eval"});
   fields.push_back({"structure of the inputs", describe(arguments.inputs.spec)});
   for (std::size_t i = 0; i < arguments.inputs.leaves.size(); ++i)
     fields.push_back({fmt::format("input leaf {} ({})", i, arguments.inputs.paths[i]), describe_leaf(arguments.inputs.leaves[i])});

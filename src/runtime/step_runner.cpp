@@ -1,5 +1,6 @@
 #include "runtime/step_runner.h"
 
+#include "backends/eager/executor.h"
 #include "dtensor/tensor/dtensor_data.h"
 #include "precast/error.h"
 #include "runtime/argument_checks.h"
@@ -108,7 +109,10 @@ void accumulate(const std::vector<at::Tensor>& targets, std::span<IValue> gradie
 }  // namespace
 
 ProgramRunner::ProgramRunner(Artifact artifact, const ir::Program& program)
-    : artifact_(std::move(artifact)), metadata_(checked(program).metadata), executor_(program) {}
+    : ProgramRunner(std::move(artifact), program, std::make_unique<eager::Executor>(checked(program))) {}
+
+ProgramRunner::ProgramRunner(Artifact artifact, const ir::Program& program, std::unique_ptr<const Engine> engine)
+    : artifact_(std::move(artifact)), metadata_(checked(program).metadata), engine_(std::move(engine)) {}
 
 std::vector<Leaf> ProgramRunner::run(const detail::CallArguments& arguments) {
   const CheckedModules modules = check_arguments(metadata_, arguments);
@@ -116,7 +120,7 @@ std::vector<Leaf> ProgramRunner::run(const detail::CallArguments& arguments) {
   std::vector<IValue> inputs = flat_inputs(modules, leaves);
   const Meshes meshes = live_meshes(metadata_, modules, leaves);
   for (at::Tensor& coordinate : meshes.coordinates(metadata_.mesh_inputs)) inputs.emplace_back(std::move(coordinate));
-  std::vector<IValue> outputs = executor_.run(std::move(inputs));
+  std::vector<IValue> outputs = engine_->run(std::move(inputs));
   for (const ir::DTensorMeta& output : metadata_.output_dtensors) {
     IValue& value = outputs[static_cast<std::size_t>(output.index)];
     if (value.isTensor()) value = meshes.wrap(output, value.toTensor());

@@ -1,17 +1,20 @@
 #pragma once
 
-#include "backends/eager/executor.h"
+#include "backends/engine.h"
 #include "ir/program.h"
 #include "precast/step.h"
 
+#include <memory>
 #include <vector>
 
 namespace precast::runtime {
 
-/// Checks a call against the capture, runs the program op by op, and accumulates its trailing outputs on `.grad`. Thread-safe.
+/// Checks a call against the capture, runs the program by its engine, and accumulates its trailing outputs on `.grad`. Thread-safe.
 class ProgramRunner final : public detail::StepRunner {
  public:
   /// @throws PrecompileError invalid_artifact  the program does not fit its own metadata, or torch's operators.
+  ProgramRunner(Artifact artifact, const ir::Program& program, std::unique_ptr<const Engine> engine);
+  /// With the eager backend's executor.
   ProgramRunner(Artifact artifact, const ir::Program& program);
 
   std::vector<Leaf> run(const detail::CallArguments& arguments) override;
@@ -21,7 +24,7 @@ class ProgramRunner final : public detail::StepRunner {
  private:
   Artifact artifact_;
   ir::Metadata metadata_;
-  eager::Executor executor_;
+  std::unique_ptr<const Engine> engine_;
 };
 
 }  // namespace precast::runtime

@@ -438,5 +438,24 @@ TEST_F(Programs, TheDefaultGeneratorPassedAsAnArgumentIsReplacedByTheCallers) { 
   EXPECT_TRUE(same(step(x, ours), fn(x, eager)));
 }
 
+TEST_F(Programs, ATensorAndItsDetachedSelfAreOneInput) {  // C135
+  const auto fn = [](const at::Tensor& x, const at::Tensor& y) { return x * 2 + y; };
+  const auto example = torch::ones({3});
+  const auto step = load<at::Tensor>(precompile(fn, Options{}, example, example.detach()));
+  const auto x = torch::randn({3});
+  EXPECT_TRUE(torch::equal(step(x, x.detach()), x * 2 + x));
+  EXPECT_THROW(step(x, x.clone()), PrecompileError);
+}
+
+TEST_F(Programs, AGeneratorPassedTwiceIsOneAgain) {  // C137
+  const auto fn = [](const at::Generator& a, const at::Generator& b) { return torch::rand({3}, a) + torch::rand({3}, b); };
+  const auto make = [](std::uint64_t seed) { return at::make_generator<at::CPUGeneratorImpl>(seed); };
+  const auto example = make(1);
+  const auto step = load<at::Tensor>(precompile(fn, Options{}, example, example));
+  const auto ours = make(4), eager = make(4);
+  EXPECT_TRUE(torch::equal(step(ours, ours), fn(eager, eager)));
+  EXPECT_THROW(step(make(4), make(4)), PrecompileError);
+}
+
 }  // namespace
 }  // namespace precast::test

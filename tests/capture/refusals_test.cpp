@@ -360,5 +360,113 @@ TEST(CaptureRefuses, EmptyGeneratorsAndModules) {
   }
 }
 
+TEST(CaptureRefuses, AnEmptyModuleHolder) {
+  Mlp empty{nullptr};
+  try {
+    precompile([](Mlp&, const at::Tensor& x) { return x * 2; }, Options{}, empty, torch::ones({3}));
+    ADD_FAILURE();
+  } catch (const PrecompileError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("argument 0"), HasSubstr("empty pointer")));
+  }
+}
+
+TEST(CaptureRefuses, HostReadsAndWritesOfInputs) {  // C9
+  EXPECT_THAT(refusal([](const at::Tensor& x) { return x * x.data_ptr<float>()[0]; }, torch::ones({3})),
+              AllOf(HasSubstr("argument 0"), HasSubstr("f32[3]"), HasSubstr("outside of any op")));
+  EXPECT_THAT(refusal(
+                  [](Mlp& m, const at::Tensor& x) {
+                    m->fc1->bias.data_ptr<float>()[0] = 3;
+                    return m->forward(x);
+                  },
+                  Mlp(), torch::ones({2, 8})),
+              HasSubstr("fc1.bias"));
+  const auto x = torch::ones({3});
+  refusal([](const at::Tensor& in) { return in * in.data_ptr<float>()[0]; }, x);
+  EXPECT_EQ(x.data_ptr<float>()[0], 1);  // readable again
+}
+
+TEST(CaptureRefuses, SeedingInsideOfFn) {  // C137
+  const auto seeding = [](const at::Tensor& x) {
+    torch::manual_seed(7);
+    return torch::dropout(x, 0.5, true);
+  };
+  torch::manual_seed(3);
+  const auto expected = torch::rand({3});
+  torch::manual_seed(3);
+  EXPECT_THAT(refusal(seeding, torch::ones({3})), HasSubstr("seeds a random generator"));
+  EXPECT_TRUE(torch::equal(torch::rand({3}), expected));
+  const auto own = at::make_generator<at::CPUGeneratorImpl>(2);
+  const auto seeding_its_own = [](const at::Tensor& x, at::Generator generator) {
+    generator.set_current_seed(9);
+    return x + torch::rand({3}, generator);
+  };
+  EXPECT_THAT(refusal(seeding_its_own, torch::ones({3}), own), HasSubstr("seeds a random generator"));
+}
+
+TEST(CaptureRefuses, FlagsThatFnSetsAndPutsThemBack) {  // C10, C34
+  Mlp model;
+  EXPECT_THAT(refusal(
+                  [](Mlp& m, const at::Tensor& x) {
+                    m->fc1->eval();
+                    return m->forward(x);
+                  },
+                  model, torch::ones({2, 8})),
+              AllOf(HasSubstr("eval()"), HasSubstr("'fc1'")));
+  EXPECT_TRUE(model->fc1->is_training());
+  EXPECT_THAT(refusal(
+                  [](Mlp& m, const at::Tensor& x) {
+                    m->fc2->bias.requires_grad_(false);
+                    return m->forward(x);
+                  },
+                  model, torch::ones({2, 8})),
+              AllOf(HasSubstr("requires_grad"), HasSubstr("'fc2.bias'")));
+  EXPECT_TRUE(model->fc2->bias.requires_grad());
+}
+
+std::tuple<at::Tensor, double> mean_and_first(const at::Tensor& x) {
+  return {x.mean(), x.data_ptr<float>()[0]};
+}
+TORCH_LIBRARY(capture_test, library) {
+  library.def("mean_and_first(Tensor x) -> (Tensor, float)");
+}
+TORCH_LIBRARY_IMPL(capture_test, CPU, library) {
+  library.impl("mean_and_first", mean_and_first);
+}
+
+TEST(CaptureRefuses, OperatorsOfTheUserThatReturnNumbers) {  // C9
+  const auto fn = [](const at::Tensor& x) {
+    static const auto op = c10::Dispatcher::singleton()
+                               .findSchemaOrThrow("capture_test::mean_and_first", "")
+                               .typed<std::tuple<at::Tensor, double>(const at::Tensor&)>();
+    const auto [mean, first] = op.call(x);
+    return mean * first;
+  };
+  EXPECT_THAT(refusal(fn, torch::ones({3})), AllOf(HasSubstr("capture_test::mean_and_first"), HasSubstr("plain value")));
+}
+
+TEST(CaptureRefuses, IntermediatesThatAreNotDense) {  // C14
+  EXPECT_THAT(refusal([](const at::Tensor& x) { return x.to_sparse(1).to_dense(); }, torch::eye(3)), HasSubstr("to_sparse"));
+  EXPECT_THAT(refusal([](const at::Tensor& x) { return x.to_mkldnn().to_dense(); }, torch::eye(3)),
+              AllOf(HasSubstr("to_mkldnn"), HasSubstr("Mkldnn")));
+}
+
+TEST(CaptureRefuses, TwoGradientsOfOneMemory) {  // C16
+  const auto x = torch::ones({3}, torch::requires_grad());
+  const auto y = x.detach().requires_grad_();
+  const auto fn = [](const at::Tensor& a, const at::Tensor& b) {
+    auto loss = (a * b).sum();
+    loss.backward();
+    return loss;
+  };
+  Options options;
+  options.input_gradients = true;
+  try {
+    precompile(fn, options, x, y);
+    ADD_FAILURE();
+  } catch (const PrecompileError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("argument 1"), HasSubstr("shares its memory")));
+  }
+}
+
 }  // namespace
 }  // namespace precast::test

@@ -205,5 +205,18 @@ TEST_F(CaptureSideEffects, ACaptureInsideAnotherGivesThePairItGivesOutside) {  /
   EXPECT_THAT(artifact.python_code, ::testing::Not(HasSubstr("sigmoid")));
 }
 
+TEST_F(CaptureSideEffects, AGraphThatFnHangsOnABufferIsTakenOff) {  // C34
+  NormNet net;
+  precompile(
+      [](NormNet& m, const at::Tensor& x) {
+        auto out = m->forward(x);
+        m->bn->running_mean.add_(m->head->bias.sum());
+        return out;
+      },
+      Options{}, net, torch::randn({2, 3, 5, 5}));
+  EXPECT_TRUE(net->bn->running_mean.is_leaf());
+  EXPECT_FALSE(net->bn->running_mean.requires_grad());
+}
+
 }  // namespace
 }  // namespace precast::test

@@ -108,7 +108,7 @@ class Settings(JobTest):
             ("train.steps=-1", "config key 'train.steps': expected an integer from 1 to 1000000000, found the integer -1"),
             ("train.batch=[1]", "config key 'train.batch': expected an integer from 1 to 65536, found an array"),
             ("train.dtype=float16", "config key 'train.dtype': expected one of \"float32\", \"bfloat16\", found the string \"float16\""),
-            ("backend=triton", "config key 'backend': expected one of \"eager\", found the string \"triton\""),
+            ("backend=triton", "config key 'backend': expected one of \"eager\", \"inductor\", found the string \"triton\""),
             ("optimizer.lr=nan", "config key 'optimizer.lr': expected a number from 0 to 100, found the number nan"),
             ("data.path=${NOT_SET_ANYWHERE}", "config key 'data.path': expected environment variable NOT_SET_ANYWHERE to be set"),
             ("checkpoint.resume=true", "config key 'checkpoint.path': expected a folder, as checkpoint.resume is true"),

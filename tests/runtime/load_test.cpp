@@ -2,11 +2,15 @@
 
 #include "artifact/envelope.h"
 #include "artifact/sha256.h"
+#include "backends/inductor/lower.h"
 #include "ir/text.h"
 #include "precast/log.h"
 #include "runtime/step_fixture.h"
+#include "warnings.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <map>
 #include <span>
 #include <string>
 #include <utility>
@@ -16,30 +20,8 @@ namespace precast {
 namespace {
 
 using test::ProgramBuilder;
+using test::Warnings;
 using ::testing::HasSubstr;
-
-/// Collects warnings while it lives.
-class Warnings {
- public:
-  Warnings() {
-    previous_ = set_log_sink([this](LogLevel level, std::string_view text) {
-      if (level == LogLevel::warning) texts.emplace_back(text);
-    });
-  }
-  ~Warnings() { set_log_sink(std::move(previous_)); }
-  Warnings(const Warnings&) = delete;
-  Warnings& operator=(const Warnings&) = delete;
-
-  [[nodiscard]] std::size_t count(const std::string& word) const {
-    return static_cast<std::size_t>(
-        std::ranges::count_if(texts, [&](const std::string& text) { return text.find(word) != text.npos; }));
-  }
-
-  std::vector<std::string> texts;
-
- private:
-  LogSink previous_;
-};
 
 ir::Program program_that_adds(double number, const std::string& backend = "eager") {
   ProgramBuilder program;
@@ -90,7 +72,7 @@ TEST_F(LoadTest, PairRunsAfterOneWarningThatItIsTrusted) {  // C44, C63
 }
 
 TEST_F(LoadTest, TrustedLoadGivesNoWarning) {  // C63
-  EXPECT_NE(load_trusted(artifact), nullptr);
+  EXPECT_NE(load_trusted(artifact, WithoutPackage::run_eagerly).runner, nullptr);
   EXPECT_TRUE(warnings.texts.empty()) << warnings.texts.front();
 }
 
@@ -167,10 +149,51 @@ TEST_F(LoadTest, UnknownBackendIsNoArtifact) {
   expect_load_fails(artifact_of(program_that_adds(2, "turbo")), ErrorCode::invalid_artifact, {"'turbo'"});
 }
 
-TEST_F(LoadTest, InductorTextRunsEagerlyAfterAWarning) {  // C50
+/// Where no Python can compile.
+class LoadWithoutPython : public LoadTest {
+ protected:
+  LoadWithoutPython() { ::setenv("PRECAST_PYTHON", "/nowhere/python", 1); }
+  ~LoadWithoutPython() override { ::unsetenv("PRECAST_PYTHON"); }
+};
+
+TEST_F(LoadWithoutPython, InductorTextRunsEagerlyAfterAWarningThatSaysWhy) {  // C50, C64
   expect_adds(artifact_of(program_that_adds(2, "inductor")), 2);
   EXPECT_EQ(warnings.texts.size(), 2U);
-  EXPECT_EQ(warnings.count("inductor"), 1U);
+  EXPECT_EQ(warnings.count("no kernel package"), 1U);
+  EXPECT_EQ(warnings.count("/nowhere/python"), 1U);
+}
+
+TEST_F(LoadWithoutPython, APackageThatIsDamagedIsReportedAndTheTextRuns) {  // C51
+  Artifact inductor = artifact_of(program_that_adds(2, "inductor"));
+  const inductor::Fingerprint here = inductor::fingerprint_for(ir::read_python_code(inductor.python_code), {});
+  const auto with_package = [&](const inductor::Fingerprint& fingerprint) {
+    inductor.cache = artifact::write_envelope({.backend = "inductor",
+                                               .code_hash = artifact::sha256(inductor.python_code),
+                                               .fingerprint = fingerprint,
+                                               .artifact = bytes_of("no zip archive")});
+  };
+  with_package(here);
+  expect_adds(inductor, 2);
+  EXPECT_EQ(warnings.count("the cache is not used"), 1U);
+  inductor.cache[inductor.cache.size() - 3] ^= std::byte{1};
+  warnings.texts.clear();
+  expect_adds(inductor, 2);
+  EXPECT_EQ(warnings.count("sha256"), 1U);
+}
+
+TEST_F(LoadWithoutPython, APackageForAnotherPlatformIsNotOpenedAndBothAreNamed) {  // C69, C70
+  Artifact inductor = artifact_of(program_that_adds(2, "inductor"));
+  for (const auto& [field, value] : std::map<std::string, std::string>{{"torch_version", "1.2.3"}, {"cpu", "x86-64-v9"}}) {
+    inductor::Fingerprint other = inductor::fingerprint_for(ir::read_python_code(inductor.python_code), {});
+    other[field] = value;
+    inductor.cache = artifact::write_envelope({.backend = "inductor",
+                                               .code_hash = artifact::sha256(inductor.python_code),
+                                               .fingerprint = other,
+                                               .artifact = bytes_of("code that must not run")});
+    warnings.texts.clear();
+    expect_adds(inductor, 2);
+    EXPECT_EQ(warnings.count("made for " + value), 1U) << warnings.texts.back();
+  }
 }
 
 TEST_F(LoadTest, OperatorUnknownHereIsNamedWithItsLine) {  // C62

@@ -160,13 +160,22 @@ std::optional<c10::Device> accelerator_of(const std::vector<IValue>& inputs) {
 
 }  // namespace
 
-Executor::Executor(const ir::Program& program) : plan_(std::make_unique<const Plan>(make_plan(program))) {}
+Executor::Executor(const ir::Program& program)
+    : plan_(std::make_unique<const Plan>(make_plan(program))), layout_(recorded_layouts(program.metadata, plan_->uses)) {}
 Executor::~Executor() = default;
 
 std::vector<IValue> Executor::run(std::vector<IValue> inputs) const {
   if (inputs.size() != plan_->n_inputs)
     throw PrecompileError(ErrorCode::internal,
                           fmt::format("eager executor: expected {} inputs, found {}", plan_->n_inputs, inputs.size()));
+  const c10::AutoGradMode no_grad(false);
+  const std::vector<CapturedLayout::StandIn> stand_ins = layout_.lay_out(inputs);
+  std::vector<IValue> outputs = run_laid_out(std::move(inputs));
+  CapturedLayout::write_back(stand_ins);
+  return outputs;
+}
+
+std::vector<IValue> Executor::run_laid_out(std::vector<IValue> inputs) const {
   const BelowAutograd below_autograd;
   const c10::OptionalDeviceGuard device(accelerator_of(inputs));
   return Run(*plan_, std::move(inputs))();

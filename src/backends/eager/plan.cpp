@@ -47,6 +47,7 @@ class PlanBuilder {
     for (std::size_t i = 0; i < program_.statements.size(); ++i) add(program_.statements[i], i);
     add_outputs();
     mark_last_reads();
+    note_uses();
     return std::move(plan_);
   }
 
@@ -57,6 +58,7 @@ class PlanBuilder {
   void add(const ir::GetItem& item, ValueId result);
   void add_outputs();
   void mark_last_reads();
+  void note_uses();
 
   c10::OperatorHandle resolve(const ir::Call& call) const;
   std::vector<const Operand*> match(const ir::Call& call, const c10::FunctionSchema& schema) const;
@@ -297,6 +299,31 @@ void PlanBuilder::mark_last_reads() {
     else
       mark_call(std::get<CallStep>(step));
   });
+}
+
+void PlanBuilder::note_uses() {
+  plan_.uses.resize(plan_.n_inputs);
+  const auto read = [&](const Read& read) {
+    if (read.slot < plan_.n_inputs) plan_.uses[read.slot].read = true;
+  };
+  const auto read_if = [&](const std::variant<Read, c10::IValue>& value) {
+    if (const Read* is = std::get_if<Read>(&value)) read(*is);
+  };
+  for (const auto& step : plan_.steps) {
+    const CallStep* call = std::get_if<CallStep>(&step);
+    if (call == nullptr) {
+      read(std::get<ItemStep>(step).list);
+      continue;
+    }
+    for (const ValueArgument& argument : call->values) read(argument.value);
+    for (const ListArgument& list : call->lists) std::ranges::for_each(list.elements, read_if);
+    for (const Write& write : call->writes)
+      for (const Index place : write.watched) plan_.uses[plan_.watched_inputs[place]].written = true;
+  }
+  for (const Output& output : plan_.outputs) {
+    read_if(output.value);
+    for (const Index place : output.watched) plan_.uses[plan_.watched_inputs[place]].returned = true;
+  }
 }
 
 Definition& PlanBuilder::defined(ValueId value) {

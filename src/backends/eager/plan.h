@@ -1,5 +1,6 @@
 #pragma once
 
+#include "backends/eager/input_layout.h"
 #include "ir/program.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -74,6 +75,7 @@ struct Plan {
   std::vector<std::variant<CallStep, ItemStep>> steps;
   std::vector<Output> outputs;
   std::vector<Index> watched_inputs;  ///< Inputs that the program may write into or return.
+  std::vector<InputUse> uses;         ///< One entry an input.
 };
 
 /// @throws PrecompileError invalid_artifact  names line, operator, and what does not fit its schema.
