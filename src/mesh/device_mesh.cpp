@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <map>
+#include <mutex>
 #include <numeric>
 #include <set>
 #include <stdexcept>
@@ -103,6 +105,16 @@ std::vector<std::int64_t> strides_of(const std::vector<std::int64_t>& shape) {
   return strides;
 }
 
+/// One tensor for each group and coordinate in the process: a captured program knows it again, also where a mesh is made twice.
+at::Tensor shared_coordinate(const std::string& group, std::int64_t coordinate) {
+  static auto* const tensors = new std::map<std::pair<std::string, std::int64_t>, at::Tensor>();  // outlives all static meshes
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  at::Tensor& tensor = (*tensors)[{group, coordinate}];
+  if (!tensor.defined()) tensor = at::full({}, coordinate, at::kLong);
+  return tensor;
+}
+
 /// The groups of one dimension, each in the order of the coordinate.
 std::vector<std::vector<int>> groups_along(std::int64_t size, std::int64_t stride, int n_ranks) {
   std::vector<std::vector<int>> groups;
@@ -145,7 +157,8 @@ DeviceMesh::DeviceMesh(const Communicator& comm, std::vector<std::int64_t> shape
   state->strides = strides_of(sizes);
   for (std::size_t d = 0; d < sizes.size(); ++d) {
     state->coordinates.push_back(comm.rank() / state->strides[d] % sizes[d]);
-    state->coordinate_tensors.push_back(at::full({}, state->coordinates[d], at::kLong));
+    state->coordinate_tensors.push_back(
+        shared_coordinate(state->layout.name + "." + state->layout.dim_names[d], state->coordinates[d]));
   }
   state_ = state;
   for (int d = 0; d < ndim(); ++d)

@@ -1,6 +1,11 @@
 #include "platform/cpu.h"
 
+#include "precast/error.h"
+
+#include <fmt/format.h>
+
 #include <cstdint>
+#include <cstdlib>
 #include <optional>
 #include <string_view>
 
@@ -89,6 +94,15 @@ std::string machine() {
 }
 #endif
 
+/// $PRECAST_CPU: this CPU is to count for no more than that level.
+int highest_level_wanted() {
+  const char* named = std::getenv("PRECAST_CPU");
+  if (named == nullptr || *named == '\0') return kHighest;
+  if (const std::optional<int> level = level_of(named)) return *level;
+  throw PrecompileError(ErrorCode::environment,
+                        fmt::format("PRECAST_CPU: expected x86-64, x86-64-v2, x86-64-v3 or x86-64-v4, found '{}'", named));
+}
+
 }  // namespace
 
 std::string best_level(const CpuFeatures& features) {
@@ -109,9 +123,10 @@ std::vector<std::string> missing_features(const std::string& level, const CpuFea
 #ifdef __x86_64__
 CpuFeatures cpu_features() {
   const std::uint64_t saved = saved_states();
+  const int highest = highest_level_wanted();
   CpuFeatures features;
   for (const Feature& feature : kFeatures)
-    if (has(feature, saved)) features.emplace(feature.name);
+    if (feature.level <= highest && has(feature, saved)) features.emplace(feature.name);
   return features;
 }
 

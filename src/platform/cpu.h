@@ -10,7 +10,9 @@ namespace precast::platform {
 /// "abm").
 using CpuFeatures = std::set<std::string>;
 
-/// What this CPU has and the operating system lets programs use; empty on other architectures than x86-64.
+/// What this CPU has and the operating system lets programs use; empty on other architectures than x86-64. $PRECAST_CPU names a
+/// level above which nothing counts, so that a machine can be taken for a lesser one. @throws PrecompileError environment  it is no
+/// level.
 CpuFeatures cpu_features();
 
 /// "x86-64", "x86-64-v2", "x86-64-v3" or "x86-64-v4": the highest level of which no feature is missing.

@@ -25,6 +25,23 @@ std::pair<const std::byte*, const std::byte*> reach(const c10::IValue& input) {
   return {begin, begin + (last + 1) * static_cast<std::int64_t>(tensor.element_size())};
 }
 
+/// Kernels that write into an input leave its version counter where it is.
+class WrittenVersions {
+ public:
+  WrittenVersions(const std::vector<c10::IValue>& inputs, const std::vector<eager::InputUse>& uses) {
+    for (std::size_t i = 0; i < uses.size(); ++i)
+      if (uses[i].written && !inputs[i].toTensor().is_inference())
+        written_.emplace_back(inputs[i].toTensor(), inputs[i].toTensor()._version());
+  }
+  void move_on() const {
+    for (const auto& [tensor, version] : written_)
+      if (tensor._version() == version) tensor.unsafeGetTensorImpl()->bump_version();
+  }
+
+ private:
+  std::vector<std::pair<at::Tensor, std::int64_t>> written_;
+};
+
 }  // namespace
 
 CompiledProgram::CompiledProgram(const ir::Program& program, std::span<const std::byte> package)
@@ -74,7 +91,9 @@ std::vector<c10::IValue> CompiledProgram::run(std::vector<c10::IValue> inputs) c
   tensors.reserve(tensor_inputs_.size());
   for (const std::size_t i : tensor_inputs_) tensors.push_back(inputs[i].toTensor());
   const c10::AutoGradMode no_grad(false);
+  const WrittenVersions written(inputs, uses_);
   std::vector<at::Tensor> outputs = package_.run(tensors);
+  written.move_on();
   if (outputs.size() != n_compiled_)
     throw PrecompileError(ErrorCode::artifact_mismatch,
                           fmt::format("step: the kernel package returned {} tensors, the program expects {}; compile again",
