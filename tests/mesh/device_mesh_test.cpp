@@ -150,6 +150,8 @@ TEST(DeviceMesh, CoordinateTensorsAreOneObjectForAllCopies) {
   EXPECT_TRUE(mesh["tp"].coordinate_tensor(0).is_same(coordinate));
   const DeviceMesh turned = mesh[{"tp", "dp"}];
   EXPECT_TRUE(turned.coordinate_tensor(0).is_same(coordinate));
+  const DeviceMesh again(communicator(), {1, size()}, {"dp", "tp"}, "tensors");
+  EXPECT_TRUE(again.coordinate_tensor(1).is_same(coordinate));
 }
 
 TEST(DeviceMesh, ASubMeshHasTheGroupsOfItsDimensions) {

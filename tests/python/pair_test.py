@@ -131,6 +131,49 @@ class FreshProcess(Folder):
                 self.assertIn(name.split(".")[0], {"torch", *sys.stdlib_module_names})
 
 
+def forward_of(code):
+    namespace = {"__name__": "artifact"}
+    exec(code, namespace)
+    return namespace["forward"]
+
+
+class TextInPython(Folder):
+    def test_for_inductor_it_compiles_itself_and_equals_eager(self):  # C46
+        folder = self.capture("conv")
+        code = (folder / "step.py").read_text().replace("BACKEND = 'eager'", "BACKEND = 'inductor'")
+        forward = forward_of(code)
+        tensors = torch.load(folder / "tensors.pt", weights_only=True)
+        model = rebuild(tensors, "conv")
+        loss = forward(model, *arguments(tensors, "conv"))
+        torch.testing.assert_close(loss, tensors["output.0"])
+        for name, parameter in model.named_parameters():
+            torch.testing.assert_close(parameter.grad, tensors["grad." + name], rtol=1e-4, atol=1e-6)
+        for name, buffer in model.named_buffers():
+            torch.testing.assert_close(buffer, tensors["after." + name])
+
+    def test_inputs_and_weights_laid_out_otherwise_equal_eager(self):  # C89, C94
+        folder = self.capture("conv")
+        tensors = torch.load(folder / "tensors.pt", weights_only=True)
+        model = rebuild(tensors, "conv")
+        for parameter in model.parameters():
+            if parameter.dim() == 2:
+                parameter.data = parameter.data.t().contiguous().t()
+        mean = model._modules["bn"]._buffers["running_mean"]
+        model._modules["bn"]._buffers["running_mean"] = torch.stack([mean, mean], 1)[:, 0]
+        x, y = arguments(tensors, "conv")
+        loss = forward_of((folder / "step.py").read_text())(model, x.contiguous(memory_format=torch.channels_last), y)
+        torch.testing.assert_close(loss, tensors["output.0"], rtol=0, atol=0)
+        torch.testing.assert_close(model._modules["bn"]._buffers["running_mean"], tensors["after.bn.running_mean"], rtol=0, atol=0)
+
+    def test_a_result_that_is_a_view_of_such_an_input_is_refused(self):  # C132
+        folder = self.capture("views")
+        tensors = torch.load(folder / "tensors.pt", weights_only=True)
+        batch, pair = arguments(tensors, "views")
+        batch["x"] = batch["x"].t().contiguous().t()
+        with self.assertRaisesRegex(PrecompileError, r"view of it.*\(3, 1\)"):
+            forward_of((folder / "step.py").read_text())(torch.nn.Module(), batch, pair)
+
+
 class ReferenceLoader(Folder):
     def test_it_runs_our_pair_without_our_cache(self):  # C48
         for kind in KINDS:
