@@ -63,7 +63,7 @@ double measure(const std::function<void(torch::nn::Sequential&, const at::Tensor
 int main() {
   const auto compile = [](torch::nn::Sequential& model, const at::Tensor& x) {
     precast::set_log_sink([](precast::LogLevel, std::string_view) {});
-    return precast::load<at::Tensor>(precast::precompile(train_step, {}, model, x));
+    return precast::load<at::Tensor>(precast::precompile(train_step, {.backend = "eager"}, model, x));
   };
   const double eager = measure([](torch::nn::Sequential& model, const at::Tensor& x) {
     for (int i = 0; i < kSteps; ++i) train_step(model, x);

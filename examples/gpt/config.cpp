@@ -30,9 +30,14 @@ struct Text {
   std::vector<std::string> choices;  // empty: any
 };
 
+/// A table whose keys are another program's.
+struct Settings {
+  std::map<std::string, precast::InductorOptions::Setting>* value;
+};
+
 struct Key {
   std::string name;
-  std::variant<Integer, Real, Boolean, Text> target;
+  std::variant<Integer, Real, Boolean, Text, Settings> target;
   bool decides_curve = false;
 };
 
@@ -76,6 +81,13 @@ std::vector<Key> keys_of(Config& c) {
       {"mesh.shard", Integer{&c.mesh.shard, 0, 65536}},
       {"plan", Text{&c.plan, {"", "ddp", "fsdp", "tp", "fsdp+tp", "hsdp"}}},
       {"backend", Text{&c.backend, {"eager", "inductor"}}},
+      {"fallback", Text{&c.fallback, {"error", "eager"}}},
+      {"inductor.target", Text{&c.inductor.target, {"", "x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"}}},
+      {"inductor.threads", Integer{&c.inductor.threads, 0, 4096}},
+      {"inductor.wrapper_opt_level", Text{&c.inductor.wrapper_opt_level, {"O0", "O1", "O2", "O3"}}},
+      {"inductor.max_autotune", Boolean{&c.inductor.max_autotune}},
+      {"inductor.python", Text{&c.inductor.python, {}}},
+      {"inductor.settings", Settings{&c.inductor.settings}},
       {"threads", Integer{&c.threads, 0, 4096}},
   };
 }
@@ -125,6 +137,31 @@ void assign(const Key& key, const Text& target, const toml::node& node) {
   *target.value = *value;
 }
 
+/// Adds the values of a table; dotted keys of TOML are tables in tables.
+void add_settings(const Key& key, const Settings& target, const std::string& prefix, const toml::table& table) {
+  for (const auto& [child, node] : table) {
+    const std::string name = prefix.empty() ? std::string(child.str()) : fmt::format("{}.{}", prefix, child.str());
+    if (const auto* inner = node.as_table())
+      add_settings(key, target, name, *inner);
+    else if (const auto flag = node.value_exact<bool>())
+      (*target.value)[name] = *flag;
+    else if (const auto integer = node.value_exact<std::int64_t>())
+      (*target.value)[name] = *integer;
+    else if (const auto number = node.value_exact<double>())
+      (*target.value)[name] = *number;
+    else if (const auto text = node.value_exact<std::string>())
+      (*target.value)[name] = *text;
+    else
+      refuse(fmt::format("{}.{}", key.name, name), "a boolean, a number or a string", describe(node));
+  }
+}
+
+void assign(const Key& key, const Settings& target, const toml::node& node) {
+  const toml::table* table = node.as_table();
+  if (table == nullptr) refuse(key.name, "a table of settings", describe(node));
+  add_settings(key, target, "", *table);
+}
+
 /// Names the keys of the same section, or where there is no such section all.
 [[noreturn]] void refuse_unknown(const std::vector<Key>& keys, const std::string& name) {
   const std::string section = name.substr(0, name.find('.')) + ".";
@@ -137,8 +174,14 @@ void assign(const Key& key, const Text& target, const toml::node& node) {
 }
 
 void apply(const std::vector<Key>& keys, const std::string& name, const toml::node& node) {
-  for (const Key& key : keys)
+  for (const Key& key : keys) {
     if (key.name == name) return std::visit([&](const auto& target) { assign(key, target, node); }, key.target);
+    if (const auto* settings = std::get_if<Settings>(&key.target); settings != nullptr && name.starts_with(key.name + ".")) {
+      toml::table one;
+      one.insert(name.substr(key.name.size() + 1), node);
+      return add_settings(key, *settings, "", one);
+    }
+  }
   const bool is_section =
       std::any_of(keys.begin(), keys.end(), [&](const Key& key) { return key.name.compare(0, name.size() + 1, name + ".") == 0; });
   const toml::table* section = node.as_table();
@@ -265,7 +308,14 @@ std::map<std::string, std::string> curve_settings(const Config& config) {
   std::map<std::string, std::string> out;
   for (const Key& key : keys_of(copy))
     if (key.decides_curve)
-      out[key.name] = std::visit([](const auto& target) { return fmt::format("{}", *target.value); }, key.target);
+      out[key.name] = std::visit(
+          [](const auto& target) {
+            if constexpr (std::is_same_v<std::remove_cvref_t<decltype(target)>, Settings>)
+              return std::string();  // no setting of a compiler is to decide it
+            else
+              return fmt::format("{}", *target.value);
+          },
+          key.target);
   return out;
 }
 

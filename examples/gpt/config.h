@@ -1,5 +1,7 @@
 #pragma once
 
+#include "precast/options.h"
+
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -46,7 +48,8 @@ struct Config {
     std::int64_t dp = 0, tp = 0, replicate = 0, shard = 0;
   } mesh;
   std::string plan;
-  std::string backend = "eager";
+  std::string backend = "eager", fallback = "error";
+  precast::InductorOptions inductor;
   std::int64_t threads = 0;
 };
 

@@ -163,6 +163,8 @@ template <class Fn>
 precast::Step<Tensor> Job::compile(Fn fn, const Batch& example, precast::CompileReport& report) {
   precast::Options options;
   options.backend = config_.backend;
+  options.fallback = config_.fallback;
+  options.inductor = config_.inductor;
   options.compile_deadline = std::chrono::seconds(config_.deadline.compile);
   options.collective_deadline = deadline();
   try {

@@ -16,7 +16,7 @@ struct InductorOptions {
   /// job on several kinds of machine then lowers once for each kind, and once in all where a level is named that all of them have.
   std::string target;
   /// Threads that the kernels are made for; 0: as many as the process has when they run.
-  int threads = 0;
+  std::int64_t threads = 0;
   /// Optimisation level of the code around the kernels, "O0" to "O3".
   std::string wrapper_opt_level = "O1";
   /// Times several implementations of each matrix product on the compiling rank and takes the fastest.
@@ -32,7 +32,7 @@ struct InductorOptions {
 struct Options {
   /// "inductor": one rank compiles the program by TorchInductor, every rank runs the package.
   /// "eager": the program runs op by op on LibTorch's own kernels.
-  std::string backend = "eager";
+  std::string backend = "inductor";
   /// What to do where lowering fails: "error", or "eager": run the program op by op on all ranks, after a warning.
   std::string fallback = "error";
   /// "dispatcher": records below autograd in C++. "make_fx" is the Python reference's tracer, known but not built here.

@@ -36,7 +36,7 @@ class Programs : public ::testing::Test {
 
 template <class Fn, class... Args>
 auto compile(Fn&& fn, Args&&... args) {
-  return load<step_result_t<Fn, Args...>>(precompile(fn, Options{}, args...));
+  return load<step_result_t<Fn, Args...>>(precompile(fn, Options{.backend = "eager"}, args...));
 }
 
 template <class Fn>
@@ -105,7 +105,7 @@ TEST_F(Programs, TwoModules) {  // C123
   const auto fn = [](Mlp& first, const at::Tensor& in, Mlp& second) {
     (first->forward(in) * second->forward(in)).sum().backward();
   };
-  const auto artifact = precompile(fn, Options{}, a, x, b);
+  const auto artifact = precompile(fn, Options{.backend = "eager"}, a, x, b);
   EXPECT_THAT(artifact.python_code, ::testing::HasSubstr("'m0.fc1.weight'"));
   EXPECT_THAT(artifact.python_code, ::testing::HasSubstr("MODULE_POSITIONS = [0, 2]"));
   Mlp eager_a = copy_of(a, Mlp()), eager_b = copy_of(b, Mlp());
@@ -441,7 +441,7 @@ TEST_F(Programs, TheDefaultGeneratorPassedAsAnArgumentIsReplacedByTheCallers) { 
 TEST_F(Programs, ATensorAndItsDetachedSelfAreOneInput) {  // C135
   const auto fn = [](const at::Tensor& x, const at::Tensor& y) { return x * 2 + y; };
   const auto example = torch::ones({3});
-  const auto step = load<at::Tensor>(precompile(fn, Options{}, example, example.detach()));
+  const auto step = load<at::Tensor>(precompile(fn, Options{.backend = "eager"}, example, example.detach()));
   const auto x = torch::randn({3});
   EXPECT_TRUE(torch::equal(step(x, x.detach()), x * 2 + x));
   EXPECT_THROW(step(x, x.clone()), PrecompileError);
@@ -451,7 +451,7 @@ TEST_F(Programs, AGeneratorPassedTwiceIsOneAgain) {  // C137
   const auto fn = [](const at::Generator& a, const at::Generator& b) { return torch::rand({3}, a) + torch::rand({3}, b); };
   const auto make = [](std::uint64_t seed) { return at::make_generator<at::CPUGeneratorImpl>(seed); };
   const auto example = make(1);
-  const auto step = load<at::Tensor>(precompile(fn, Options{}, example, example));
+  const auto step = load<at::Tensor>(precompile(fn, Options{.backend = "eager"}, example, example));
   const auto ours = make(4), eager = make(4);
   EXPECT_TRUE(torch::equal(step(ours, ours), fn(eager, eager)));
   EXPECT_THROW(step(make(4), make(4)), PrecompileError);

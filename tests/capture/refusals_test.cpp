@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 template <class Fn, class... Args>
 std::string refusal(Fn&& fn, Args&&... args) {
   try {
-    precompile(fn, Options{}, args...);
+    precompile(fn, Options{.backend = "eager"}, args...);
   } catch (const PrecompileError& error) {
     EXPECT_EQ(error.code(), ErrorCode::refused_capture) << error.what();
     return error.what();
@@ -26,7 +26,7 @@ std::string refusal(Fn&& fn, Args&&... args) {
 
 template <class Fn, class... Args>
 void expect_equals_eager(Fn&& fn, const at::Tensor& x) {
-  const auto artifact = precompile(fn, Options{}, x);
+  const auto artifact = precompile(fn, Options{.backend = "eager"}, x);
   EXPECT_TRUE(torch::equal(load<at::Tensor>(artifact)(x), fn(x)));
 }
 
@@ -186,7 +186,7 @@ TEST(CaptureRefuses, AnInputThatGetsAGradientByDefault) {  // C16
 TEST(CaptureAccepts, InputGradientsOnRequest) {  // C16
   const auto fn = [](const at::Tensor& a) { (a * a).sum().backward(); };
   const auto x = torch::randn({3}, torch::requires_grad()), eager = x.detach().clone().requires_grad_();
-  const auto step = load<void>(precompile(fn, Options{.input_gradients = true}, x));
+  const auto step = load<void>(precompile(fn, Options{.backend = "eager", .input_gradients = true}, x));
   for (int i = 0; i < 2; ++i) {
     step(x);
     fn(eager);
@@ -217,8 +217,8 @@ TEST(CaptureRefuses, AResultWhoseStructureCannotBeWritten) {  // C18
 }
 
 TEST(CaptureAccepts, AnInputWhoseStructureCannotBeWritten) {  // C18, C72
-  const auto step =
-      load<at::Tensor>(precompile([](const Opaque& in) { return in.value + 1; }, Options{}, Opaque{torch::ones({2})}));
+  const auto step = load<at::Tensor>(
+      precompile([](const Opaque& in) { return in.value + 1; }, Options{.backend = "eager"}, Opaque{torch::ones({2})}));
   EXPECT_TRUE(torch::equal(step(Opaque{torch::zeros({2})}), torch::ones({2})));
 }
 
@@ -241,7 +241,7 @@ TEST(CaptureNames, AnUnknownBackendOrTracerIsTheCallersMistake) {  // C21
 
 TEST(CaptureNames, AKnownTracerThatIsNotBuiltSaysSo) {  // C22
   try {
-    precompile([](const at::Tensor& x) { return x + 1; }, Options{.tracer = "make_fx"}, torch::ones({2}));
+    precompile([](const at::Tensor& x) { return x + 1; }, Options{.backend = "eager", .tracer = "make_fx"}, torch::ones({2}));
     FAIL();
   } catch (const PrecompileError& error) {
     EXPECT_EQ(error.code(), ErrorCode::not_built);
@@ -352,7 +352,7 @@ TEST(CaptureRefuses, EmptyGeneratorsAndModules) {
   EXPECT_THAT(refusal([](const at::Tensor& x, const at::Generator&) { return x * 2; }, torch::ones({3}), at::Generator()),
               HasSubstr("undefined generator"));
   try {
-    precompile([](const std::shared_ptr<torch::nn::Module>&, const at::Tensor& x) { return x * 2; }, Options{},
+    precompile([](const std::shared_ptr<torch::nn::Module>&, const at::Tensor& x) { return x * 2; }, Options{.backend = "eager"},
                std::shared_ptr<torch::nn::Module>(), torch::ones({3}));
     ADD_FAILURE();
   } catch (const PrecompileError& error) {
@@ -363,7 +363,7 @@ TEST(CaptureRefuses, EmptyGeneratorsAndModules) {
 TEST(CaptureRefuses, AnEmptyModuleHolder) {
   Mlp empty{nullptr};
   try {
-    precompile([](Mlp&, const at::Tensor& x) { return x * 2; }, Options{}, empty, torch::ones({3}));
+    precompile([](Mlp&, const at::Tensor& x) { return x * 2; }, Options{.backend = "eager"}, empty, torch::ones({3}));
     ADD_FAILURE();
   } catch (const PrecompileError& error) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr("argument 0"), HasSubstr("empty pointer")));
@@ -458,7 +458,7 @@ TEST(CaptureRefuses, TwoGradientsOfOneMemory) {  // C16
     loss.backward();
     return loss;
   };
-  Options options;
+  Options options{.backend = "eager"};
   options.input_gradients = true;
   try {
     precompile(fn, options, x, y);

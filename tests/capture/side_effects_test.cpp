@@ -35,7 +35,7 @@ TEST_F(CaptureSideEffects, WarmUpGradientsAreNotInTheProgram) {  // C29
   const Batch batch;
   Mlp eager = copy_of(model, Mlp());
   kTrain(model, batch.x, batch.y);
-  const auto step = load<at::Tensor>(precompile(kTrain, Options{}, model, batch.x, batch.y));
+  const auto step = load<at::Tensor>(precompile(kTrain, Options{.backend = "eager"}, model, batch.x, batch.y));
   model->zero_grad();
   step(model, batch.x, batch.y);
   kTrain(eager, batch.x, batch.y);
@@ -49,7 +49,7 @@ TEST_F(CaptureSideEffects, GradientsAreTheSameObjectsAfterwards) {  // C31, C33
   const auto* before = model->fc1->weight.grad().unsafeGetTensorImpl();
   const auto value = model->fc1->weight.grad().clone();
   model->fc2->weight.mutable_grad().reset();
-  precompile(kTrain, Options{}, model, batch.x, batch.y);
+  precompile(kTrain, Options{.backend = "eager"}, model, batch.x, batch.y);
   EXPECT_EQ(model->fc1->weight.grad().unsafeGetTensorImpl(), before);
   EXPECT_TRUE(torch::equal(model->fc1->weight.grad(), value));
   EXPECT_FALSE(model->fc2->weight.grad().defined());
@@ -68,13 +68,13 @@ TEST_F(CaptureSideEffects, AnExceptionOfFnPassesThroughAndGradientsAreBack) {  /
     throw MyError("after backward");
   };
   try {
-    precompile(throws, Options{}, model, batch.x, batch.y);
+    precompile(throws, Options{.backend = "eager"}, model, batch.x, batch.y);
     FAIL();
   } catch (const MyError& error) {
     EXPECT_STREQ(error.what(), "after backward");
   }
   EXPECT_EQ(model->fc1->weight.grad().unsafeGetTensorImpl(), before);
-  precompile(kTrain, Options{}, model, batch.x, batch.y);
+  precompile(kTrain, Options{.backend = "eager"}, model, batch.x, batch.y);
 }
 
 TEST_F(CaptureSideEffects, ValuesThatFnWroteAreAsBefore) {  // C34
@@ -87,7 +87,7 @@ TEST_F(CaptureSideEffects, ValuesThatFnWroteAreAsBefore) {  // C34
     in[0].zero_();
     return out;
   };
-  precompile(fn, Options{}, model, x);
+  precompile(fn, Options{.backend = "eager"}, model, x);
   EXPECT_TRUE(torch::equal(x, before));
   EXPECT_TRUE(torch::equal(model->bn->running_mean, mean));
   EXPECT_EQ(model->bn->num_batches_tracked.item<std::int64_t>(), 0);
@@ -100,8 +100,8 @@ TEST_F(CaptureSideEffects, RandomStateIsAsBefore) {  // C35
   const auto expected = torch::rand({4}), expected_own = torch::rand({4}, generator);
   torch::manual_seed(11);
   auto again = at::make_generator<at::CPUGeneratorImpl>(7);
-  precompile([](const at::Tensor& in, at::Generator& g) { return torch::dropout(in, 0.5, true) + torch::rand({64}, g); }, Options{},
-             x, again);
+  precompile([](const at::Tensor& in, at::Generator& g) { return torch::dropout(in, 0.5, true) + torch::rand({64}, g); },
+             Options{.backend = "eager"}, x, again);
   EXPECT_TRUE(torch::equal(torch::rand({4}), expected));
   EXPECT_TRUE(torch::equal(torch::rand({4}, again), expected_own));
 }
@@ -109,7 +109,8 @@ TEST_F(CaptureSideEffects, RandomStateIsAsBefore) {  // C35
 TEST_F(CaptureSideEffects, FnIsCalledOnceOnThisThread) {  // C36
   int calls = 0;
   std::thread::id thread;
-  precompile([&](const at::Tensor& x) { return ++calls, thread = std::this_thread::get_id(), x + 1; }, Options{}, torch::ones({2}));
+  precompile([&](const at::Tensor& x) { return ++calls, thread = std::this_thread::get_id(), x + 1; }, Options{.backend = "eager"},
+             torch::ones({2}));
   EXPECT_EQ(calls, 1);
   EXPECT_EQ(thread, std::this_thread::get_id());
 }
@@ -127,9 +128,10 @@ struct Modes {
 
 TEST_F(CaptureSideEffects, ModesOfTheThreadAreAsBefore) {  // C37
   const Modes before;
-  precompile([](const at::Tensor& x) { return x + 1; }, Options{}, torch::ones({2}));
+  precompile([](const at::Tensor& x) { return x + 1; }, Options{.backend = "eager"}, torch::ones({2}));
   EXPECT_EQ(Modes(), before);
-  EXPECT_THROW(precompile([](const at::Tensor& x) { return x.sum().item<double>() > 0 ? x : x + 1; }, Options{}, torch::ones({2})),
+  EXPECT_THROW(precompile([](const at::Tensor& x) { return x.sum().item<double>() > 0 ? x : x + 1; }, Options{.backend = "eager"},
+                          torch::ones({2})),
                PrecompileError);
   EXPECT_EQ(Modes(), before);
 }
@@ -138,7 +140,7 @@ TEST_F(CaptureSideEffects, BackwardIsCapturedWithGradModeOff) {  // C38
   Mlp model;
   const Batch batch;
   const torch::NoGradGuard no_grad;
-  const auto artifact = precompile(kTrain, Options{}, model, batch.x, batch.y);
+  const auto artifact = precompile(kTrain, Options{.backend = "eager"}, model, batch.x, batch.y);
   load<at::Tensor>(artifact)(model, batch.x, batch.y);
   EXPECT_TRUE(model->fc1->weight.grad().defined());
   EXPECT_FALSE(at::GradMode::is_enabled());
@@ -147,16 +149,16 @@ TEST_F(CaptureSideEffects, BackwardIsCapturedWithGradModeOff) {  // C38
 TEST_F(CaptureSideEffects, TwoCapturesGiveTheSameText) {  // C41
   Mlp model;
   const Batch batch;
-  const auto first = precompile(kTrain, Options{}, model, batch.x, batch.y);
+  const auto first = precompile(kTrain, Options{.backend = "eager"}, model, batch.x, batch.y);
   kTrain(model, batch.x, batch.y);
-  EXPECT_EQ(first.python_code, precompile(kTrain, Options{}, model, batch.x, batch.y).python_code);
+  EXPECT_EQ(first.python_code, precompile(kTrain, Options{.backend = "eager"}, model, batch.x, batch.y).python_code);
 }
 
 TEST_F(CaptureSideEffects, TheTextHoldsNoWeightsAndDoesNotGrowWithThem) {  // C47
   const auto size = [](std::int64_t width) {
     torch::nn::Linear model(width, width);
-    return precompile([](torch::nn::Linear& m, const at::Tensor& x) { m->forward(x).sum().backward(); }, Options{}, model,
-                      torch::ones({1, width}))
+    return precompile([](torch::nn::Linear& m, const at::Tensor& x) { m->forward(x).sum().backward(); },
+                      Options{.backend = "eager"}, model, torch::ones({1, width}))
         .python_code.size();
   };
   EXPECT_LE(size(1000), size(100) + 100);
@@ -170,7 +172,7 @@ TEST_F(CaptureSideEffects, DeadOpsAreNotInTheProgram) {  // C43
         scratch.add_(3);
         return x + 1;
       },
-      Options{}, torch::ones({2}));
+      Options{.backend = "eager"}, torch::ones({2}));
   EXPECT_THAT(artifact.python_code, ::testing::Not(HasSubstr("sigmoid")));
   EXPECT_THAT(artifact.python_code, ::testing::Not(HasSubstr("zeros")));
   EXPECT_THAT(artifact.python_code, ::testing::Not(HasSubstr("aten.add_.")));
@@ -179,11 +181,11 @@ TEST_F(CaptureSideEffects, DeadOpsAreNotInTheProgram) {  // C43
 TEST_F(CaptureSideEffects, ThreadsCaptureDifferentModelsAtOnce) {  // C166
   const Batch batch;
   Mlp mlp, other(0.5);
-  const std::string alone = precompile(kTrain, Options{}, mlp, batch.x, batch.y).python_code;
-  const std::string other_alone = precompile(kTrain, Options{}, other, batch.x, batch.y).python_code;
+  const std::string alone = precompile(kTrain, Options{.backend = "eager"}, mlp, batch.x, batch.y).python_code;
+  const std::string other_alone = precompile(kTrain, Options{.backend = "eager"}, other, batch.x, batch.y).python_code;
   std::string a, b;
-  std::thread first([&] { a = precompile(kTrain, Options{}, mlp, batch.x, batch.y).python_code; });
-  std::thread second([&] { b = precompile(kTrain, Options{}, other, batch.x, batch.y).python_code; });
+  std::thread first([&] { a = precompile(kTrain, Options{.backend = "eager"}, mlp, batch.x, batch.y).python_code; });
+  std::thread second([&] { b = precompile(kTrain, Options{.backend = "eager"}, other, batch.x, batch.y).python_code; });
   first.join();
   second.join();
   EXPECT_EQ(a, alone);
@@ -193,14 +195,14 @@ TEST_F(CaptureSideEffects, ThreadsCaptureDifferentModelsAtOnce) {  // C166
 TEST_F(CaptureSideEffects, ACaptureInsideAnotherGivesThePairItGivesOutside) {  // C118, C167
   const auto inner = [](const at::Tensor& x) { return torch::sigmoid(x) * 2; };
   const auto x = torch::ones({3});
-  const std::string outside = precompile(inner, Options{}, x).python_code;
+  const std::string outside = precompile(inner, Options{.backend = "eager"}, x).python_code;
   std::string inside;
   const auto artifact = precompile(
       [&](const at::Tensor& y) {
-        inside = precompile(inner, Options{}, x).python_code;
+        inside = precompile(inner, Options{.backend = "eager"}, x).python_code;
         return y + 1;
       },
-      Options{}, torch::ones({2}));
+      Options{.backend = "eager"}, torch::ones({2}));
   EXPECT_EQ(inside, outside);
   EXPECT_THAT(artifact.python_code, ::testing::Not(HasSubstr("sigmoid")));
 }
@@ -213,7 +215,7 @@ TEST_F(CaptureSideEffects, AGraphThatFnHangsOnABufferIsTakenOff) {  // C34
         m->bn->running_mean.add_(m->head->bias.sum());
         return out;
       },
-      Options{}, net, torch::randn({2, 3, 5, 5}));
+      Options{.backend = "eager"}, net, torch::randn({2, 3, 5, 5}));
   EXPECT_TRUE(net->bn->running_mean.is_leaf());
   EXPECT_FALSE(net->bn->running_mean.requires_grad());
 }

@@ -108,7 +108,7 @@ TEST(DTensorCapture, EveryRankWritesTheSameText) {  // C146, C148
     SCOPED_TRACE(layout.name);
     Net net = net_of(layout, 0.2);
     const Batch batch = batch_of(layout, 1);
-    const Artifact mine = precompile(train_step, Options{}, net, batch.tokens, batch.targets);
+    const Artifact mine = precompile(train_step, Options{.backend = "eager"}, net, batch.tokens, batch.targets);
     EXPECT_EQ(mine.python_code, text_on_root(mine.python_code));
     EXPECT_THAT(mine.python_code, HasSubstr("MESHES"));
     for (const auto& parameter : net->named_parameters()) EXPECT_FALSE(parameter.value().grad().defined());
@@ -122,7 +122,8 @@ TEST(DTensorCapture, TextOfRankZeroEqualsEagerOnEveryRank) {  // C145, C147, C15
     Net ours = net_of(layout, 0.2), eager = net_of(layout, 0.2);
     const Batch example = batch_of(layout, 1);
     CompileReport report;
-    const auto step = compile_on_one_rank(communicator(), train_step, {}, report, ours, example.tokens, example.targets);
+    const auto step =
+        compile_on_one_rank(communicator(), train_step, Options{.backend = "eager"}, report, ours, example.tokens, example.targets);
     EXPECT_EQ(report.captures, communicator().rank() == 0 ? 1 : 0);
     for (int i = 0; i < 3; ++i) {
       const Batch batch = batch_of(layout, 10 + i);
@@ -151,7 +152,8 @@ TEST(DTensorCapture, GradientsAreThoseOfOneProcess) {  // C142, C143, C144
     SCOPED_TRACE(layout.name);
     Net ours = net_of(layout, 0.0);
     const Batch batch = batch_of(layout, 3);
-    const auto step = compile_on_one_rank(communicator(), train_step, {}, ours, batch.tokens, batch.targets);
+    const auto step =
+        compile_on_one_rank(communicator(), train_step, Options{.backend = "eager"}, ours, batch.tokens, batch.targets);
     const at::Tensor loss = step(ours, batch.tokens, batch.targets);
     scatter_gradients(*ours, communicator());
     whole->zero_grad();
@@ -179,7 +181,7 @@ TEST(DTensorCapture, PlacementsAndMeshOfTheCallAreChecked) {  // C151, C152
   const DeviceMesh mesh = line();
   const auto fn = [](const at::Tensor& x) { return x * 2; };
   const at::Tensor rows = distribute_tensor(torch::ones({12, 12}), mesh, {Shard(0)});
-  const auto step = load<at::Tensor>(precompile(fn, Options{}, rows));
+  const auto step = load<at::Tensor>(precompile(fn, Options{.backend = "eager"}, rows));
   EXPECT_THAT(error_of([&] {
                 step(distribute_tensor(torch::ones({12, 12}), mesh, {Shard(1)}));
               }),
@@ -190,7 +192,7 @@ TEST(DTensorCapture, PlacementsAndMeshOfTheCallAreChecked) {  // C151, C152
                 step(distribute_tensor(torch::ones({12, 12}), other, {Replicate(), Shard(0)}));
               }),
               AllOf(HasSubstr("line(x="), HasSubstr("other(a=1")));
-  const auto plain_step = load<at::Tensor>(precompile(fn, Options{}, torch::ones({12, 12})));
+  const auto plain_step = load<at::Tensor>(precompile(fn, Options{.backend = "eager"}, torch::ones({12, 12})));
   EXPECT_THAT(error_of([&] { plain_step(rows); }), HasSubstr("expected a plain tensor"));
 }
 
@@ -198,7 +200,9 @@ TEST(DTensorCapture, UnevenShardsAreRefusedByName) {
   if (communicator().size() == 1) GTEST_SKIP() << "one rank holds everything";
   const DeviceMesh mesh = line();
   const at::Tensor x = distribute_tensor(torch::ones({13, 2}), mesh, {Shard(0)});
-  EXPECT_THAT(error_of([&] { static_cast<void>(precompile([](const at::Tensor& t) { return full_tensor(t); }, Options{}, x)); }),
+  EXPECT_THAT(error_of([&] {
+                static_cast<void>(precompile([](const at::Tensor& t) { return full_tensor(t); }, Options{.backend = "eager"}, x));
+              }),
               AllOf(HasSubstr("[13, 2]"), HasSubstr("unevenly")));
 }
 

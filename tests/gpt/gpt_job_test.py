@@ -325,6 +325,54 @@ class TwoRanks(JobTest):
         self.expect_refusal("data.path: expected a folder, found none", "--set", "data.path=/nonexistent/text", launcher=mpirun(2))
 
 
+class Inductor(JobTest):
+    """Compiled by one rank for all, against the eager backend. Each program is compiled once and then found in the store."""
+
+    @classmethod
+    def setUpClass(cls):
+        store = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(store.cleanup)
+        os.environ["PRECAST_STORE"] = store.name
+
+    @classmethod
+    def tearDownClass(cls):
+        del os.environ["PRECAST_STORE"]
+
+    def expect_like_eager(self, launcher, *settings):
+        ours = self.train("backend=inductor", *settings, launcher=launcher)
+        eager = self.train("backend=eager", *settings, launcher=launcher)
+        self.assertEqual(ours["backend"], "inductor")
+        self.assertEqual((ours["captures"], len(set(ours["digests"]))), (1, 1))
+        for loss, other in zip(ours["losses"] + ours["eval_losses"], eager["losses"] + eager["eval_losses"], strict=True):
+            self.assertLess(abs(loss - other), 1e-3 * other)
+        return ours
+
+    def test_one_rank_lowers_and_the_next_job_finds_its_package(self):  # C126 C164 C189
+        settings = ["train.steps=20", "optimizer.decay_steps=20"]
+        first = self.expect_like_eager(torchrun(2), *settings)
+        self.assertEqual(first["lowerings"], 1)
+        self.assertGreater(first["phases"]["lower"], 1)
+        self.assertGreater(first["cache_bytes"], 100_000)
+        self.assertEqual(self.expect_like_eager(mpirun(2), *settings)["lowerings"], 0)
+
+    def test_a_plan_on_four_ranks(self):  # C145
+        report = self.expect_like_eager(mpirun(4), "plan=fsdp+tp", "mesh={dp=2,tp=2}", "eval.every=0", "eval.batches=1")
+        self.assertEqual(report["lowerings"], 1)
+
+    def test_settings_that_are_wrong(self):
+        self.expect_refusal("'cpp.thread'", "--set", "backend=inductor", "--set", "inductor.settings.cpp.thread=1")
+        self.expect_refusal("config key 'inductor.settings.x': expected a boolean, a number or a string, found an array", "--set",
+                            "inductor.settings={x=[1]}")
+        self.expect_refusal("config key 'inductor.target': expected one of", "--set", "inductor.target=pentium")
+
+    def test_without_a_python_the_job_ends_or_runs_op_by_op_as_asked(self):  # C194
+        sets = ["--set", "backend=inductor", "--set", "inductor.python=/nowhere/python", "--set", "model.width=48"]
+        self.expect_refusal("/nowhere/python", *sets, launcher=mpirun(2))
+        report = self.train("backend=inductor", "inductor.python=/nowhere/python", "model.width=48", "fallback=eager", launcher=mpirun(2))
+        eager = self.train("model.width=48", launcher=mpirun(2))
+        self.assertEqual(report["losses"], eager["losses"])
+
+
 class Plans(JobTest):
     """Parameters on a mesh: every plan trains the same model, and is what its own eager DTensors are."""
 

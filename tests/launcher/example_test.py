@@ -5,6 +5,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 
 PROGRAM = os.environ["PRECAST_MLP"]
@@ -21,6 +22,12 @@ def torchrun():
 
 
 class ReadmeProgram(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        store = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(store.cleanup)
+        os.environ["PRECAST_STORE"] = store.name
+
     def expect_one_rank_prints_a_falling_loss(self, *launcher):
         result = subprocess.run([*launcher, PROGRAM], text=True, capture_output=True, timeout=100, check=False)
         self.assertEqual(result.returncode, 0, result)

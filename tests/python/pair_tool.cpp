@@ -74,7 +74,7 @@ struct Empty : torch::nn::Module {};
 /// Captures fn on the arguments, then runs it eagerly on them, and writes what Python needs to do the same.
 template <class Fn, class Model, class... Args>
 void capture(const fs::path& folder, Fn fn, Model model, const Args&... args) {
-  const Artifact artifact = precompile(fn, Options{}, model, args...);
+  const Artifact artifact = precompile(fn, Options{.backend = "eager"}, model, args...);
   save_artifact(artifact, folder / "step.py", folder / "step.cache");
   torch::nn::Module& module = *detail::as_module(model);
   Tensors tensors;

@@ -42,7 +42,7 @@ TEST_F(CapturedLayout, ALstmEqualsEagerWithOtherwiseStoredInputsAndWeights) {  /
   };
   torch::nn::LSTM captured(torch::nn::LSTMOptions(4, 6)), ours(torch::nn::LSTMOptions(4, 6));
   const auto x = torch::randn({3, 2, 4});
-  const auto step = load<at::Tensor>(precompile(fn, Options{}, captured, x));
+  const auto step = load<at::Tensor>(precompile(fn, Options{.backend = "eager"}, captured, x));
   auto eager = copy_of(ours, torch::nn::LSTM(torch::nn::LSTMOptions(4, 6)));
   relay(*ours);
   const auto y = stored_transposed(torch::randn({3, 2, 4}));
@@ -53,7 +53,7 @@ TEST_F(CapturedLayout, ALstmEqualsEagerWithOtherwiseStoredInputsAndWeights) {  /
 
 TEST_F(CapturedLayout, AViewThatNeedsTheCapturedStridesEqualsEager) {  // C94
   const auto fn = [](const at::Tensor& x) { return x.view({12}) * 2; };
-  const auto step = load<at::Tensor>(precompile(fn, Options{}, torch::randn({3, 4})));
+  const auto step = load<at::Tensor>(precompile(fn, Options{.backend = "eager"}, torch::randn({3, 4})));
   const auto x = stored_transposed(torch::randn({3, 4}));
   EXPECT_TRUE(torch::equal(step(x), x.reshape({12}) * 2));
 }
@@ -66,7 +66,7 @@ TEST_F(CapturedLayout, AChannelsLastImageEqualsEager) {  // C94
   };
   NormNet captured, ours;
   auto eager = copy_of(ours, NormNet());
-  const auto step = load<at::Tensor>(precompile(fn, Options{}, captured, torch::randn({2, 3, 5, 5})));
+  const auto step = load<at::Tensor>(precompile(fn, Options{.backend = "eager"}, captured, torch::randn({2, 3, 5, 5})));
   const auto x = torch::randn({2, 3, 5, 5}).contiguous(at::MemoryFormat::ChannelsLast);
   EXPECT_TRUE(torch::allclose(step(ours, x), fn(eager, x)));
   EXPECT_TRUE(torch::allclose(ours->conv->weight.grad(), eager->conv->weight.grad(), 1e-4, 1e-6));
@@ -74,7 +74,8 @@ TEST_F(CapturedLayout, AChannelsLastImageEqualsEager) {  // C94
 }
 
 TEST_F(CapturedLayout, OneWarningNamesTheInputAndBothLayouts) {
-  const auto step = load<at::Tensor>(precompile([](const at::Tensor& x) { return x.exp(); }, Options{}, torch::randn({3, 4})));
+  const auto step =
+      load<at::Tensor>(precompile([](const at::Tensor& x) { return x.exp(); }, Options{.backend = "eager"}, torch::randn({3, 4})));
   const auto x = stored_transposed(torch::randn({3, 4}));
   step(x);
   step(x);
@@ -88,7 +89,7 @@ TEST_F(CapturedLayout, WhatTheStepWritesArrivesInTheCallersTensor) {  // C134
     y.view({12}).mul_(2);
     return y.sum();
   };
-  const auto step = load<at::Tensor>(precompile(fn, Options{}, torch::ones({3, 4})));
+  const auto step = load<at::Tensor>(precompile(fn, Options{.backend = "eager"}, torch::ones({3, 4})));
   const auto x = stored_transposed(torch::ones({3, 4}));
   const auto before = x._version();
   EXPECT_EQ(step(x).item<float>(), 24);
@@ -108,7 +109,8 @@ std::string refusal(const std::function<void()>& call) {
 }
 
 TEST_F(CapturedLayout, AResultThatIsAViewOfSuchAnInputIsRefused) {  // C132
-  const auto step = load<at::Tensor>(precompile([](const at::Tensor& x) { return x.view({12}); }, Options{}, torch::ones({3, 4})));
+  const auto step = load<at::Tensor>(
+      precompile([](const at::Tensor& x) { return x.view({12}); }, Options{.backend = "eager"}, torch::ones({3, 4})));
   const auto x = stored_transposed(torch::ones({3, 4}));
   EXPECT_THAT(refusal([&] { step(x); }),
               AllOf(HasSubstr("input leaf 0"), HasSubstr("[4, 1]"), HasSubstr("[1, 3]"), HasSubstr("view of it")));
@@ -116,21 +118,21 @@ TEST_F(CapturedLayout, AResultThatIsAViewOfSuchAnInputIsRefused) {  // C132
 
 TEST_F(CapturedLayout, AnInputWithSharedElementsIsReadButNotWritten) {
   const auto x = torch::ones({1, 4}).expand({3, 4});
-  const auto reading =
-      load<at::Tensor>(precompile([](const at::Tensor& in) { return in.view({12}) + 1; }, Options{}, torch::ones({3, 4})));
+  const auto reading = load<at::Tensor>(
+      precompile([](const at::Tensor& in) { return in.view({12}) + 1; }, Options{.backend = "eager"}, torch::ones({3, 4})));
   EXPECT_TRUE(torch::equal(reading(x), torch::full({12}, 2.0)));
   const auto writing = load<at::Tensor>(precompile(
       [](const at::Tensor& in) {
         const at::Tensor y = in;
         return y.add_(1).sum();
       },
-      Options{}, torch::ones({3, 4})));
+      Options{.backend = "eager"}, torch::ones({3, 4})));
   EXPECT_THAT(refusal([&] { writing(x); }), HasSubstr("share memory"));
 }
 
 TEST_F(CapturedLayout, ACaptureOfAnExpandedInputTakesAnyOther) {  // C27
   const auto fn = [](const at::Tensor& x) { return x * 2 + x.sum(0); };
-  const auto step = load<at::Tensor>(precompile(fn, Options{}, torch::randn({1, 4}).expand({3, 4})));
+  const auto step = load<at::Tensor>(precompile(fn, Options{.backend = "eager"}, torch::randn({1, 4}).expand({3, 4})));
   const auto x = torch::randn({3, 4});
   EXPECT_TRUE(torch::equal(step(x), fn(x)));
   const auto y = stored_transposed(x);
@@ -139,7 +141,7 @@ TEST_F(CapturedLayout, ACaptureOfAnExpandedInputTakesAnyOther) {  // C27
 
 TEST_F(CapturedLayout, StridesOfSizeOneAndOfUnreadInputsDoNotCount) {  // C95, C97
   const auto fn = [](const at::Tensor& x, const at::Tensor& like) { return x * 2 + like.size(0); };
-  const auto step = load<at::Tensor>(precompile(fn, Options{}, torch::randn({3, 1}), torch::randn({3, 4})));
+  const auto step = load<at::Tensor>(precompile(fn, Options{.backend = "eager"}, torch::randn({3, 1}), torch::randn({3, 4})));
   const auto x = torch::randn({3, 9}).as_strided({3, 1}, {1, 7});
   EXPECT_TRUE(torch::equal(step(x, stored_transposed(torch::randn({3, 4}))), x * 2 + 3));
   EXPECT_EQ(warnings_.count("strides"), 0);

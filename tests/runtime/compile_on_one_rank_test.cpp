@@ -72,7 +72,7 @@ TEST(CompileOnOneRank, OnlyRank0CallsFnAndEveryRankRunsTheStep) {
   int calls = 0;
   const auto fn = [&](Mlp& m, const at::Tensor& x, const at::Tensor& y) { return ++calls, kTrain(m, x, y); };
   CompileReport report;
-  const auto step = compile_on_one_rank(communicator(), fn, Options{}, report, model, batch.x, batch.y);
+  const auto step = compile_on_one_rank(communicator(), fn, Options{.backend = "eager"}, report, model, batch.x, batch.y);
   EXPECT_EQ(calls, communicator().rank() == 0 ? 1 : 0);
   EXPECT_EQ(report.captures, communicator().rank() == 0 ? 1 : 0);
   EXPECT_TRUE(is_one_text(step.artifact().python_code));
@@ -88,9 +88,9 @@ TEST(CompileOnOneRank, AnExceptionOfFnReachesEveryRank) {  // C193
   const Batch batch(0);
   const auto fn = [](Mlp&, const at::Tensor&, const at::Tensor&) -> at::Tensor { throw std::out_of_range("index 7 of 5"); };
   if (communicator().rank() == 0) {
-    EXPECT_THROW(compile_on_one_rank(communicator(), fn, Options{}, model, batch.x, batch.y), std::out_of_range);
+    EXPECT_THROW(compile_on_one_rank(communicator(), fn, Options{.backend = "eager"}, model, batch.x, batch.y), std::out_of_range);
   } else {
-    EXPECT_THAT(error_of([&] { compile_on_one_rank(communicator(), fn, Options{}, model, batch.x, batch.y); }),
+    EXPECT_THAT(error_of([&] { compile_on_one_rank(communicator(), fn, Options{.backend = "eager"}, model, batch.x, batch.y); }),
                 AllOf(HasSubstr("rank 0 of"), HasSubstr("capture"), HasSubstr("index 7 of 5")));
   }
   EXPECT_FALSE(model->fc1->weight.grad().defined());
@@ -101,7 +101,7 @@ TEST(CompileOnOneRank, ARefusedCaptureReachesEveryRankWithItsCode) {  // C193
   const Batch batch(0);
   const auto fn = [](Mlp& m, const at::Tensor& x, const at::Tensor&) { return m->forward(x).sum().item<double>(); };
   try {
-    compile_on_one_rank(communicator(), fn, Options{}, model, batch.x, batch.y);
+    compile_on_one_rank(communicator(), fn, Options{.backend = "eager"}, model, batch.x, batch.y);
     FAIL() << "not refused";
   } catch (const PrecompileError& error) {
     EXPECT_EQ(error.code(), ErrorCode::refused_capture);
@@ -124,13 +124,16 @@ TEST(CompileOnOneRank, ADifferenceBetweenRanksIsFoundBeforeFnIsCalled) {  // C19
     EXPECT_THAT(text, HasSubstr("rank " + std::to_string(communicator().size() - 1) + " of"));
     return text;
   };
-  EXPECT_THAT(compile(Options{}, model, odd ? batch.x.narrow(0, 0, 4) : batch.x), AllOf(HasSubstr("[5, 8]"), HasSubstr("[4, 8]")));
-  EXPECT_THAT(compile(Options{}, model, odd ? batch.x.to(at::kDouble) : batch.x),
+  EXPECT_THAT(compile(Options{.backend = "eager"}, model, odd ? batch.x.narrow(0, 0, 4) : batch.x),
+              AllOf(HasSubstr("[5, 8]"), HasSubstr("[4, 8]")));
+  EXPECT_THAT(compile(Options{.backend = "eager"}, model, odd ? batch.x.to(at::kDouble) : batch.x),
               AllOf(HasSubstr("float32"), HasSubstr("float64")));
-  EXPECT_THAT(compile(Options{.input_gradients = odd}, model, batch.x), AllOf(HasSubstr("input gradients"), HasSubstr("on")));
+  EXPECT_THAT(compile(Options{.backend = "eager", .input_gradients = odd}, model, batch.x),
+              AllOf(HasSubstr("input gradients"), HasSubstr("on")));
   Mlp other = equal_model();
   if (odd) other->fc2->eval();
-  EXPECT_THAT(compile(Options{}, other, batch.x), AllOf(HasSubstr("'fc2'"), HasSubstr("train"), HasSubstr("eval")));
+  EXPECT_THAT(compile(Options{.backend = "eager"}, other, batch.x),
+              AllOf(HasSubstr("'fc2'"), HasSubstr("train"), HasSubstr("eval")));
   EXPECT_THAT(compile(Options{.backend = odd ? "inductor" : "eager"}, model, batch.x),
               AllOf(HasSubstr("backend"), HasSubstr("eager"), HasSubstr("inductor")));
   EXPECT_EQ(calls, 0);
@@ -161,7 +164,7 @@ TEST(CompileOnOneRank, DifferentValuesOfABufferAreFoundAtTheFirstStep) {
     loss.backward();
     return loss;
   };
-  const auto step = compile_on_one_rank(communicator(), fn, Options{}, model, x);
+  const auto step = compile_on_one_rank(communicator(), fn, Options{.backend = "eager"}, model, x);
   const std::string text = error_of([&] { step(model, x); });
   EXPECT_TRUE(is_one_text(text)) << text;
   EXPECT_THAT(text, HasSubstr("buffer 'bn.running_var'"));
@@ -175,7 +178,7 @@ TEST(CompileOnOneRank, DifferentValuesAreFoundAtTheFirstStep) {
     const torch::NoGradGuard no_grad;
     if (communicator().rank() == communicator().size() - 1) model->fc2->bias[1] += 1;
   }
-  const auto step = compile_on_one_rank(communicator(), kTrain, Options{}, model, batch.x, batch.y);
+  const auto step = compile_on_one_rank(communicator(), kTrain, Options{.backend = "eager"}, model, batch.x, batch.y);
   const std::string text = error_of([&] { step(model, batch.x, batch.y); });
   EXPECT_THAT(text, AllOf(HasSubstr("'fc2.bias'"), HasSubstr("rank " + std::to_string(communicator().size() - 1))));
   EXPECT_FALSE(model->fc1->weight.grad().defined());
@@ -185,7 +188,7 @@ TEST(CompileOnOneRank, AFailedFirstStepMayBeRepeatedAfterABroadcast) {
   torch::manual_seed(communicator().rank());
   Mlp model;
   const Batch batch(0);
-  const auto step = compile_on_one_rank(communicator(), kTrain, Options{}, model, batch.x, batch.y);
+  const auto step = compile_on_one_rank(communicator(), kTrain, Options{.backend = "eager"}, model, batch.x, batch.y);
   if (!is_alone()) {
     EXPECT_THAT(error_of([&] { step(model, batch.x, batch.y); }), HasSubstr("broadcast_module"));
   }
@@ -201,7 +204,8 @@ std::string compile_damaged(at::ScalarType dtype, int nth, DamagingTransport::Da
   Mlp model = equal_model();
   const Batch batch(0);
   const Communicator comm(std::make_shared<DamagingTransport>(rank_test::transport(), dtype, nth, std::move(damage)));
-  const std::string text = error_of([&] { compile_on_one_rank(comm, kTrain, Options{}, model, batch.x, batch.y); });
+  const std::string text =
+      error_of([&] { compile_on_one_rank(comm, kTrain, Options{.backend = "eager"}, model, batch.x, batch.y); });
   EXPECT_TRUE(is_one_text(text)) << text;
   EXPECT_THAT(text, HasSubstr("rank " + std::to_string(communicator().size() - 1) + " of"));
   return text;

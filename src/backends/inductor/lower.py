@@ -10,6 +10,7 @@ import ast
 import contextlib
 import difflib
 import json
+import logging
 import os
 import shutil
 import signal
@@ -392,6 +393,7 @@ def lower(request, scratch):
     import torch
     from torch._subclasses import FakeTensorMode
 
+    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # says where CUDA is not found
     seconds["import"] = time.perf_counter() - started
     from torch._inductor import config
 
@@ -472,7 +474,6 @@ def main(argv):
         result = lower(request, scratch)
     except Refusal as refusal:
         result = {"ok": False, "kind": refusal.kind, "error": str(refusal)}
-        print(f"error: {refusal}", file=sys.stderr)
     except Exception as error:
         result = {"ok": False, "kind": "internal", "error": f"{type(error).__name__}: {error}"}
         traceback.print_exc()
