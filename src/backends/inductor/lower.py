@@ -8,6 +8,7 @@ their order, and writes mutations back into them. Exit code 0 and `"ok": true` i
 
 import ast
 import contextlib
+import ctypes
 import difflib
 import json
 import logging
@@ -104,6 +105,17 @@ def own_group(clean_up):
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
+    end_with_parent()
+
+
+def end_with_parent():
+    """A rank that is killed has nobody left to read the package: the kernel then sends SIGTERM (Linux; elsewhere the compiler goes on)."""
+    if sys.platform == "linux":
+        PR_SET_PDEATHSIG = 1
+        parent = os.getppid()
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # it was too late
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def take_cpus(cpus):
