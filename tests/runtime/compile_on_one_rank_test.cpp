@@ -1,8 +1,8 @@
-#include "capture/modules.h"
 #include "comm/transport.h"
 #include "forwarding_transport.h"
 #include "precast/precast.h"
 #include "rank_test.h"
+#include "rank_training.h"
 #include "runtime/pair_broadcast.h"
 #include "runtime/rank_description.h"
 
@@ -24,42 +24,6 @@ using rank_test::communicator;
 using rank_test::kTime;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-const auto kTrain = [](Mlp& model, const at::Tensor& x, const at::Tensor& y) {
-  auto loss = torch::nn::functional::cross_entropy(model->forward(x), y);
-  loss.backward();
-  return loss;
-};
-
-struct Batch {
-  explicit Batch(int seed) {
-    torch::manual_seed(seed);
-    x = torch::randn({5, 8});
-    y = torch::randint(0, 4, {5});
-  }
-  at::Tensor x, y;
-};
-
-Mlp equal_model() {
-  torch::manual_seed(17);
-  return Mlp();
-}
-
-/// The error of a call that every rank makes, and that must fail on every rank.
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const PrecompileError& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-/// Whether all ranks have this text: what the ranks throw together must be one text.
-bool is_one_text(const std::string& text) {
-  const auto all = communicator().all_gather(std::as_bytes(std::span(text)), after(kTime));
-  return std::ranges::all_of(all, [&](const auto& other) { return other == all.front(); });
-}
 
 bool is_alone() {
   return communicator().size() == 1;

@@ -1,9 +1,8 @@
 // One rank compiles by TorchInductor, every rank runs the package: against the eager backend and LibTorch eager on the same rank.
 
-#include "capture/modules.h"
 #include "dtensor/placed.h"
 #include "precast/precast.h"
-#include "rank_test.h"
+#include "rank_training.h"
 #include "warnings.h"
 
 #include <gmock/gmock.h>
@@ -82,26 +81,6 @@ void expect_close(const at::Tensor& ours, const at::Tensor& expected, const std:
   EXPECT_LE((ours - expected).norm().item<double>(), 1e-4 * expected.norm().item<double>() + 1e-7) << what;
 }
 
-const auto kTrain = [](Mlp& model, const at::Tensor& x, const at::Tensor& y) {
-  auto loss = torch::nn::functional::cross_entropy(model->forward(x), y);
-  loss.backward();
-  return loss;
-};
-
-struct Batch {
-  explicit Batch(int seed) {
-    torch::manual_seed(seed);
-    x = torch::randn({5, 8});
-    y = torch::randint(0, 4, {5});
-  }
-  at::Tensor x, y;
-};
-
-Mlp equal_model() {
-  torch::manual_seed(17);
-  return Mlp();
-}
-
 TEST(InductorRanks, OneLoweringServesAllAndOthersNeedNoPythonOrCompiler) {  // C164, C147
   Mlp model = equal_model(), eager = copy_of(model, Mlp());
   const Batch batch(communicator().rank());
@@ -153,20 +132,6 @@ TEST(InductorRanks, EachKindOfMachineCompilesOnce) {  // C203
   EXPECT_EQ(sum(report.captures), 1);
   EXPECT_EQ(warnings.count("kernel package"), 0);
   expect_close(step(model, batch.x, batch.y), kTrain(eager, batch.x, batch.y), "loss");
-}
-
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const PrecompileError& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-bool is_one_text(const std::string& text) {
-  const auto all = communicator().all_gather(std::as_bytes(std::span(text)), after(kTime));
-  return std::ranges::all_of(all, [&](const auto& other) { return other == all.front(); });
 }
 
 TEST(InductorRanks, AFailedLoweringIsOneErrorOnAllRanks) {  // C194

@@ -40,8 +40,8 @@ fs::path make_private_folder(const std::string& name) {
   fail(fmt::format("create a folder in {} (TMPDIR names another)", tried));
 }
 
-/// A library that no one can change any more. It is mapped, not executed as a program, so it may be sealed against that too: systems
-/// that allow no other memory files take it.
+/// A library that no one can change any more. It is mapped, not executed as a program, so it may be sealed against that too:
+/// systems that allow no other memory files take it.
 int sealed_memory(std::span<const std::byte> bytes) {
   constexpr const char* name = "precast-kernels";
   int fd = ::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);

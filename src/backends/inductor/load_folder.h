@@ -22,8 +22,8 @@ class PrivateFolder {
   std::filesystem::path path_;
 };
 
-/// A package laid out for LibTorch's loader. The library lies in sealed memory and the folder only links to it: no file system, which
-/// may forbid execution or be written by others, holds code. Once a library is loaded, it stays so without the folder.
+/// A package laid out for LibTorch's loader. The library lies in sealed memory and the folder only links to it: no file system,
+/// which may forbid execution or be written by others, holds code. Once a library is loaded, it stays so without the folder.
 class LoadFolder {
  public:
   /// @param name  part of the folder's name. Names of loaded libraries must differ, or the dynamic loader takes one for the other.

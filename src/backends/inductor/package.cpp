@@ -112,10 +112,16 @@ std::shared_ptr<OpenPackage> open(std::span<const std::byte> bytes) {
 
 Package::Package(std::span<const std::byte> bytes) : open_(open(bytes)) {}
 
-std::vector<at::Tensor> Package::run(const std::vector<at::Tensor>& inputs) const { return open_->run(inputs); }
+std::vector<at::Tensor> Package::run(const std::vector<at::Tensor>& inputs) const {
+  return open_->run(inputs);
+}
 
-const std::map<std::string, std::string>& Package::metadata() const { return open_->metadata(); }
+const std::map<std::string, std::string>& Package::metadata() const {
+  return open_->metadata();
+}
 
-std::map<std::string, std::string> read_metadata(std::span<const std::byte> bytes) { return unpack(bytes).metadata; }
+std::map<std::string, std::string> read_metadata(std::span<const std::byte> bytes) {
+  return unpack(bytes).metadata;
+}
 
 }  // namespace precast::inductor

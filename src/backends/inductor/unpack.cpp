@@ -43,7 +43,8 @@ std::map<std::string, std::vector<std::byte>> read_files(PyTorchStreamReader& zi
     if (!is_file_name(name)) refuse(fmt::format("the record {} is not named like a file of its folder", in_quotes(record)));
     if (name.ends_with(".cpp")) continue;
     const std::size_t size = zip.getRecordSize(record);
-    if (size > left) refuse(fmt::format("the record '{}' claims {} bytes, {} of the package's {} are left", record, size, left, n_bytes));
+    if (size > left)
+      refuse(fmt::format("the record '{}' claims {} bytes, {} of the package's {} are left", record, size, left, n_bytes));
     left -= size;
     const auto [file, is_new] = files.emplace(name, std::vector<std::byte>(size));
     if (!is_new) refuse(fmt::format("it has two records '{}'", record));
@@ -56,7 +57,8 @@ std::string library_of(const std::map<std::string, std::vector<std::byte>>& file
   std::vector<std::string> libraries;
   for (const auto& [name, bytes] : files)
     if (name.ends_with(".so")) libraries.push_back(name);
-  if (libraries.size() != 1) refuse(fmt::format("expected one shared library (.so) in '{}', found {}", kModelFolder, libraries.size()));
+  if (libraries.size() != 1)
+    refuse(fmt::format("expected one shared library (.so) in '{}', found {}", kModelFolder, libraries.size()));
   return libraries.front();
 }
 
@@ -79,8 +81,7 @@ std::map<std::string, std::string> metadata_of(const Contents& contents) {
 
 Contents unpack(std::span<const std::byte> bytes) {
   try {
-    PyTorchStreamReader zip(
-        std::make_shared<caffe2::serialize::MemoryReadAdapter>(bytes.data(), static_cast<off_t>(bytes.size())));
+    PyTorchStreamReader zip(std::make_shared<caffe2::serialize::MemoryReadAdapter>(bytes.data(), static_cast<off_t>(bytes.size())));
     Contents contents;
     contents.files = read_files(zip, bytes.size());
     contents.library = library_of(contents.files);

@@ -18,8 +18,8 @@ struct Contents {
 /// Where the loader looks for the files of a model, below a package's folder.
 inline constexpr const char* kModelFolder = "data/aotinductor/model";
 
-/// Reads a .pt2, a zip whose records are stored as they are. Nothing is executed; what the records claim to hold is compared with the
-/// bytes there are before anything is allocated.
+/// Reads a .pt2, a zip whose records are stored as they are. Nothing is executed; what the records claim to hold is compared with
+/// the bytes there are before anything is allocated.
 /// @throws PrecompileError  invalid_artifact: no zip, cut short, a name that could leave its folder, more or less than one library.
 Contents unpack(std::span<const std::byte> bytes);
 
