@@ -12,15 +12,12 @@
 #include <cstdlib>
 #include <system_error>
 
-// Since Linux 6.3; older headers lack it, and older kernels refuse it.
-#ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 0x0008U
-#endif
-
 namespace precast::inductor {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr unsigned kNoExecSeal = 0x0008;  // MFD_NOEXEC_SEAL, since Linux 6.3: older headers lack it, and older kernels refuse it
 
 [[noreturn]] void fail(const std::string& what) {
   const std::string reason = std::generic_category().message(errno);
@@ -44,7 +41,7 @@ fs::path make_private_folder(const std::string& name) {
 /// systems that allow no other memory files take it.
 int sealed_memory(std::span<const std::byte> bytes) {
   constexpr const char* name = "precast-kernels";
-  int fd = ::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+  int fd = ::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | kNoExecSeal);
   if (fd < 0 && errno == EINVAL) fd = ::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) fail("create a memory file (memfd_create)");
   const bool written = store::write_all(fd, bytes) && ::fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW) == 0;
