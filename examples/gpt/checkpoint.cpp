@@ -192,7 +192,7 @@ Resumed unpack_checkpoint(std::span<const std::byte> bytes, const Identity& iden
                generator_bytes = parts.header.at("generator_bytes").get<std::int64_t>(),
                optimizer_step = parts.header.at("optimizer_step").get<std::int64_t>();
     const auto limit = static_cast<std::int64_t>(parts.data.size());  // no count can be larger than the bytes there are
-    if (std::min({n_ranks - rank - 1, step, n_evals, generator_bytes}) < 0 ||
+    if (std::min({n_ranks - rank - 1, step, n_evals, generator_bytes, optimizer_step}) < 0 ||
         std::max({n_ranks, step, n_evals, generator_bytes}) > limit)
       damaged("counts that fit the file", fmt::format("{} ranks, step {}", n_ranks, step));
     NamedTensors expected = training_tensors(model, optimizer);

@@ -35,38 +35,41 @@ struct Settings {
   std::map<std::string, precast::InductorOptions::Setting>* value;
 };
 
+/// Where a key must have one value: over all runs that go on from each other, on all ranks of a run, or on one rank only.
+enum class Scope { curve, run, rank };
+
 struct Key {
   std::string name;
   std::variant<Integer, Real, Boolean, Text, Settings> target;
-  bool decides_curve = false;
+  Scope scope = Scope::run;
 };
 
 // Ranges refuse what no machine can hold, so that a slip of the finger is not answered by the allocator.
 std::vector<Key> keys_of(Config& c) {
   constexpr std::int64_t kMany = 1'000'000'000;
   return {
-      {"data.path", Text{&c.data.path, {}}},
+      {"data.path", Text{&c.data.path, {}}, Scope::rank},
       {"data.glob", Text{&c.data.glob, {}}},
-      {"model.layers", Integer{&c.model.layers, 1, 1000}, true},
-      {"model.width", Integer{&c.model.width, 1, 65536}, true},
-      {"model.heads", Integer{&c.model.heads, 1, 65536}, true},
-      {"model.dropout", Real{&c.model.dropout, 0.0, 0.99}, true},
-      {"model.tied", Boolean{&c.model.tied}, true},
+      {"model.layers", Integer{&c.model.layers, 1, 1000}, Scope::curve},
+      {"model.width", Integer{&c.model.width, 1, 65536}, Scope::curve},
+      {"model.heads", Integer{&c.model.heads, 1, 65536}, Scope::curve},
+      {"model.dropout", Real{&c.model.dropout, 0.0, 0.99}, Scope::curve},
+      {"model.tied", Boolean{&c.model.tied}, Scope::curve},
       {"train.steps", Integer{&c.train.steps, 1, kMany}},
-      {"train.batch", Integer{&c.train.batch, 1, 65536}, true},
-      {"train.sequence", Integer{&c.train.sequence, 1, 1'000'000}, true},
-      {"train.accumulate", Integer{&c.train.accumulate, 1, 65536}, true},
-      {"train.seed", Integer{&c.train.seed, 0, kMany}, true},
-      {"train.dtype", Text{&c.train.dtype, {"float32", "bfloat16"}}, true},
-      {"optimizer.lr", Real{&c.optimizer.lr, 0.0, 100.0}, true},
-      {"optimizer.min_lr", Real{&c.optimizer.min_lr, 0.0, 100.0}, true},
-      {"optimizer.beta1", Real{&c.optimizer.beta1, 0.0, 0.999999}, true},
-      {"optimizer.beta2", Real{&c.optimizer.beta2, 0.0, 0.999999}, true},
-      {"optimizer.eps", Real{&c.optimizer.eps, 1e-30, 1.0}, true},
-      {"optimizer.weight_decay", Real{&c.optimizer.weight_decay, 0.0, 100.0}, true},
-      {"optimizer.clip", Real{&c.optimizer.clip, 0.0, 1e30}, true},
-      {"optimizer.warmup", Integer{&c.optimizer.warmup, 0, kMany}, true},
-      {"optimizer.decay_steps", Integer{&c.optimizer.decay_steps, 1, kMany}, true},
+      {"train.batch", Integer{&c.train.batch, 1, 65536}, Scope::curve},
+      {"train.sequence", Integer{&c.train.sequence, 1, 1'000'000}, Scope::curve},
+      {"train.accumulate", Integer{&c.train.accumulate, 1, 65536}, Scope::curve},
+      {"train.seed", Integer{&c.train.seed, 0, kMany}, Scope::curve},
+      {"train.dtype", Text{&c.train.dtype, {"float32", "bfloat16"}}, Scope::curve},
+      {"optimizer.lr", Real{&c.optimizer.lr, 0.0, 100.0}, Scope::curve},
+      {"optimizer.min_lr", Real{&c.optimizer.min_lr, 0.0, 100.0}, Scope::curve},
+      {"optimizer.beta1", Real{&c.optimizer.beta1, 0.0, 0.999999}, Scope::curve},
+      {"optimizer.beta2", Real{&c.optimizer.beta2, 0.0, 0.999999}, Scope::curve},
+      {"optimizer.eps", Real{&c.optimizer.eps, 1e-30, 1.0}, Scope::curve},
+      {"optimizer.weight_decay", Real{&c.optimizer.weight_decay, 0.0, 100.0}, Scope::curve},
+      {"optimizer.clip", Real{&c.optimizer.clip, 0.0, 1e30}, Scope::curve},
+      {"optimizer.warmup", Integer{&c.optimizer.warmup, 0, kMany}, Scope::curve},
+      {"optimizer.decay_steps", Integer{&c.optimizer.decay_steps, 1, kMany}, Scope::curve},
       {"eval.every", Integer{&c.eval.every, 0, kMany}},
       {"eval.batches", Integer{&c.eval.batches, 1, 1'000'000}},
       {"checkpoint.path", Text{&c.checkpoint.path, {}}},
@@ -74,7 +77,7 @@ std::vector<Key> keys_of(Config& c) {
       {"checkpoint.resume", Boolean{&c.checkpoint.resume}},
       {"deadline.compile", Integer{&c.deadline.compile, 1, 1'000'000}},
       {"deadline.collective", Integer{&c.deadline.collective, 1, 1'000'000}},
-      {"network.interface", Text{&c.network.interface, {}}},
+      {"network.interface", Text{&c.network.interface, {}}, Scope::rank},
       {"mesh.dp", Integer{&c.mesh.dp, 0, 65536}},
       {"mesh.tp", Integer{&c.mesh.tp, 0, 65536}},
       {"mesh.replicate", Integer{&c.mesh.replicate, 0, 65536}},
@@ -86,9 +89,9 @@ std::vector<Key> keys_of(Config& c) {
       {"inductor.threads", Integer{&c.inductor.threads, 0, 4096}},
       {"inductor.wrapper_opt_level", Text{&c.inductor.wrapper_opt_level, {"O0", "O1", "O2", "O3"}}},
       {"inductor.max_autotune", Boolean{&c.inductor.max_autotune}},
-      {"inductor.python", Text{&c.inductor.python, {}}},
+      {"inductor.python", Text{&c.inductor.python, {}}, Scope::rank},
       {"inductor.settings", Settings{&c.inductor.settings}},
-      {"threads", Integer{&c.threads, 0, 4096}},
+      {"threads", Integer{&c.threads, 0, 4096}, Scope::rank},
   };
 }
 
@@ -285,6 +288,26 @@ void check_combinations(const Config& c) {
     refuse("checkpoint.path", "a folder, as checkpoint.resume is true", "an empty string");
 }
 
+template <class Target>
+std::string as_text(const Target& target) {
+  return fmt::format("{}", *target.value);
+}
+
+std::string as_text(const Settings& target) {
+  std::vector<std::string> settings;
+  for (const auto& [name, value] : *target.value)
+    settings.push_back(std::visit([&](const auto& v) { return fmt::format("{} = {}", name, v); }, value));
+  return fmt::format("{{{}}}", fmt::join(settings, ", "));
+}
+
+std::map<std::string, std::string> settings_as_text(const Config& config, Scope last) {
+  Config copy = config;
+  std::map<std::string, std::string> out;
+  for (const Key& key : keys_of(copy))
+    if (key.scope <= last) out[key.name] = std::visit([](const auto& target) { return as_text(target); }, key.target);
+  return out;
+}
+
 }  // namespace
 
 Config read_config(const std::filesystem::path& file, const std::vector<std::string>& overrides) {
@@ -297,26 +320,12 @@ Config read_config(const std::filesystem::path& file, const std::vector<std::str
   return config;
 }
 
-std::int64_t n_data_ranks(const Config& config) {
-  if (config.plan.empty()) return 0;
-  const auto& m = config.mesh;
-  return std::max<std::int64_t>(m.dp, 1) * std::max<std::int64_t>(m.replicate, 1) * std::max<std::int64_t>(m.shard, 1);
+std::map<std::string, std::string> curve_settings(const Config& config) {
+  return settings_as_text(config, Scope::curve);
 }
 
-std::map<std::string, std::string> curve_settings(const Config& config) {
-  Config copy = config;
-  std::map<std::string, std::string> out;
-  for (const Key& key : keys_of(copy))
-    if (key.decides_curve)
-      out[key.name] = std::visit(
-          [](const auto& target) {
-            if constexpr (std::is_same_v<std::remove_cvref_t<decltype(target)>, Settings>)
-              return std::string();  // no setting of a compiler is to decide it
-            else
-              return fmt::format("{}", *target.value);
-          },
-          key.target);
-  return out;
+std::map<std::string, std::string> run_settings(const Config& config) {
+  return settings_as_text(config, Scope::run);
 }
 
 }  // namespace gpt

@@ -61,7 +61,7 @@ Config read_config(const std::filesystem::path& file, const std::vector<std::str
 /// The settings that decide the loss curve, as text: a resumed run must have the same.
 std::map<std::string, std::string> curve_settings(const Config& config);
 
-/// How many ranks read different data: dp, or replicate x shard. 0: the config has no plan, so all of them.
-std::int64_t n_data_ranks(const Config& config);
+/// The settings that must be equal on all ranks, as text: all but those that say how one machine is used.
+std::map<std::string, std::string> run_settings(const Config& config);
 
 }  // namespace gpt

@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <new>
 #include <span>
 
 namespace gpt {
@@ -47,7 +49,12 @@ std::vector<fs::path> matching_files(const Config::Data& config) {
 void append_file(Bytes& text, const fs::path& file) {
   std::ifstream stream(file, std::ios::binary);
   const std::size_t before = text.size();
-  text.resize(before + fs::file_size(file));
+  const std::uintmax_t size = fs::file_size(file);
+  try {
+    text.resize(before + size);
+  } catch (const std::bad_alloc&) {
+    throw JobError(fmt::format("data: expected text that fits into memory, found {} bytes in '{}'", size, file.string()));
+  }
   stream.read(reinterpret_cast<char*>(text.data() + before), static_cast<std::streamsize>(text.size() - before));
   if (!stream) throw JobError(fmt::format("data: expected a readable file, found '{}', which cannot be read", file.string()));
 }
@@ -101,6 +108,16 @@ Loader::Loader(Bytes text, const std::string& what, Shape shape, std::uint64_t s
   if (n_windows_ < global_batch_)
     throw JobError(fmt::format("data: expected at least {} sequences of {} for one step of all ranks, found {} ({} bytes)",
                                global_batch_, what, n_windows_, n_bytes));
+}
+
+std::uint64_t Loader::fingerprint() const {
+  std::uint64_t state = text_.size();
+  for (std::size_t at = 0; at < text_.size(); at += sizeof state) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, text_.data() + at, std::min(sizeof word, text_.size() - at));
+    state = mix(state ^ word);
+  }
+  return state;
 }
 
 Batch Loader::batch(std::int64_t step, std::int64_t micro) const {

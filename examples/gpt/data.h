@@ -44,6 +44,8 @@ class Loader {
 
   [[nodiscard]] std::int64_t steps_per_epoch() const { return n_windows_ / global_batch_; }
   [[nodiscard]] std::size_t n_bytes() const { return text_.size(); }
+  /// 64 bits that differ, short of a rare accident, where the text does.
+  [[nodiscard]] std::uint64_t fingerprint() const;
 
  private:
   Bytes text_;

@@ -3,9 +3,11 @@
 #include "precast/communicator.h"
 
 #include <c10/util/Exception.h>
+#include <fmt/format.h>
 
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace gpt {
 
@@ -21,11 +23,25 @@ class AgreedError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// One line for a log: LibTorch's errors carry a backtrace, and some a second paragraph.
+/// The text with control characters written as "\x0a": a path or value may hold a line break, or what moves a terminal's cursor.
+inline std::string printable(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f)
+      out += fmt::format("\\x{:02x}", byte);
+    else
+      out += c;
+  }
+  return out;
+}
+
+/// One line for a log. LibTorch's errors carry a backtrace, and some a second paragraph: their first line says it.
 inline std::string one_line(const std::exception& error) {
   const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-  const std::string text = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
-  return text.substr(0, text.find('\n'));
+  if (torch_error == nullptr) return printable(error.what());
+  const std::string text = torch_error->what_without_backtrace();
+  return printable(text.substr(0, text.find('\n')));
 }
 
 /// Runs `work`, which calls no collective, on this rank, and leaves together with the other ranks. Collective.

@@ -1,6 +1,7 @@
 // precast_gpt: trains a byte-level GPT whose step one rank captures and every rank runs. Started by torchrun --no-python, mpirun,
 // srun, or alone; launcher/train is a comfortable way to do so.
 
+#include "agreement.h"
 #include "config.h"
 #include "error.h"
 #include "job.h"
@@ -56,6 +57,17 @@ precast::Communicator connect(const Settings& settings) {
   return precast::Communicator::from_environment(options);
 }
 
+/// What each rank was told, where all must have been told the same.
+std::map<std::string, std::string> orders(const gpt::Config& config, const gpt::JobOptions& options) {
+  std::map<std::string, std::string> out;
+  for (const auto& [key, value] : gpt::run_settings(config)) out[fmt::format("config key '{}'", key)] = value;
+  const auto add = [&](const char* option, bool given) { out[option] = given ? "given" : "not given"; };
+  add("--check", options.check_eager);
+  add("--report", !options.report.empty());
+  add("--save-artifact", !options.artifact.empty());
+  return out;
+}
+
 void print_error(const std::string& text) {
   std::fflush(stdout);
   fmt::print(stderr, "precast_gpt: {}\n", text);
@@ -69,6 +81,7 @@ int run(const CommandLine& line) {
     gpt::together(comm, deadline, [&] {
       if (!settings.config) throw gpt::JobError(settings.error);
     });
+    gpt::require_equal(comm, deadline, orders(*settings.config, line.options));
     return gpt::run_job(comm, *settings.config, line.options);
   } catch (const gpt::AgreedError& error) {
     if (comm.rank() == 0) print_error(error.what());

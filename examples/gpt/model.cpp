@@ -75,6 +75,12 @@ GptImpl::GptImpl(const Config::Model& config, std::int64_t sequence)
   }
 }
 
+std::int64_t n_parameters(const Config::Model& config, std::int64_t sequence) {
+  const std::int64_t width = config.width, norm = 2 * width, embeddings = (config.tied ? 1 : 2) * kVocabulary + sequence;
+  const std::int64_t attention = 4 * width * width + 4 * width, mlp = 8 * width * width + 5 * width;
+  return embeddings * width + config.layers * (2 * norm + attention + mlp) + norm;
+}
+
 Tensor GptImpl::forward(const Tensor& tokens) {
   const Tensor x = transformer(tokens);
   return lm_head.is_empty() ? F::linear(x, transformer->wte->weight) : lm_head(x);

@@ -64,4 +64,7 @@ struct GptImpl : torch::nn::Module {
 };
 TORCH_MODULE(Gpt);
 
+/// Elements of all parameters of a Gpt, known before one is made.
+std::int64_t n_parameters(const Config::Model& config, std::int64_t sequence);
+
 }  // namespace gpt

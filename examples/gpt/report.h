@@ -1,6 +1,7 @@
 #pragma once
 
 #include "checkpoint.h"
+#include "comparison.h"
 #include "config.h"
 
 #include "precast/compile_on_one_rank.h"
@@ -9,12 +10,6 @@
 #include <vector>
 
 namespace gpt {
-
-/// What --check eager found: the same steps by LibTorch eager.
-struct EagerComparison {
-  std::vector<double> losses, step_ms;
-  double max_abs_grad_diff = 0.0;  ///< Over all steps and parameters; NaN once a difference was.
-};
 
 /// What one rank knows about the job when it ends. The curve and the comparison are the same on every rank.
 struct JobRecord {

@@ -41,6 +41,7 @@ class Trainee {
 };
 
 /// Largest absolute difference between the gradients of two models of one structure; infinity where only one has a gradient.
+/// Collective where they are distributed.
 double max_abs_grad_diff(const Gpt& a, const Gpt& b);
 
 }  // namespace gpt

@@ -140,6 +140,13 @@ class Settings(JobTest):
         self.assertIn("--report: expected a folder that can be written", result.stderr)
 
 
+    def test_models_larger_than_the_machine_are_refused_before_they_are_made(self):
+        self.expect_refusal("expected a model that 1 rank(s) of this machine can hold", "--set", "model.layers=1000", "--set", "model.width=65536")
+
+    def test_control_characters_of_a_value_do_not_break_the_line(self):
+        self.expect_refusal("no\\x0asuch\\x1bfolder", "--set", 'data.path="no\\nsuch\\u001bfolder"')
+
+
 class Text(JobTest):
     def test_unusable_text_is_named(self):
         empty = self.folder / "empty"
@@ -222,6 +229,12 @@ class Checkpoints(JobTest):
         with self.subTest("another number of ranks"):
             self.expect_refused_resume("checkpoint: expected number of ranks = 2 (this run), found 1", launcher=mpirun(2))
 
+    def test_text_edited_since_the_checkpoint_is_noticed(self):
+        self.train(self.path, "train.steps=3")
+        file = self.text / "a.txt"
+        file.write_text(file.read_text().replace("alpha", "omega"))
+        self.expect_refused_resume("checkpoint: expected fingerprint of training text")
+
     def test_missing_checkpoint_is_named(self):
         self.checkpoints.mkdir()
         self.expect_refused_resume(f"cannot read '{self.checkpoints}/checkpoint': No such file or directory")
@@ -258,6 +271,29 @@ class EagerCheck(JobTest):
 
 
 class Report(JobTest):
+    def test_outputs_with_no_place_are_named_before_anything_runs(self):
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe)
+        for options, text in [
+            (["--report", str(pipe)], f"cannot write '{pipe}': expected a file, or a name that is free"),
+            (["--report", str(self.folder)], f"cannot write '{self.folder}'"),
+            (["--save-artifact", str(self.config / "x")], "--save-artifact: expected a folder that can be written"),
+            (["--set", f"checkpoint.path={self.config}"], "config key 'checkpoint.path': expected a folder that can be written"),
+        ]:
+            with self.subTest(options[-1]):
+                result = self.start(*options)
+                self.assertEqual(result.returncode, 1)
+                self.assertIn(text, result.stderr)
+                self.assertEqual(len(result.stderr.splitlines()), 1)
+        self.assertTrue(pipe.is_fifo())
+
+    def test_leftovers_of_killed_writers_are_removed(self):
+        leftover, other = self.folder / "report.json.123.partial", self.folder / "report.json.123.mine.partial"
+        for file in (leftover, other):
+            file.write_text("{")
+        self.train()
+        self.assertEqual((leftover.exists(), other.exists()), (False, True))
+
     def test_has_exactly_the_documented_keys(self):
         self.assertEqual(set(self.train()), REPORT_KEYS)
         self.assertEqual(set(self.train(options=["--check", "eager"])), REPORT_KEYS | CHECK_KEYS)
@@ -314,6 +350,32 @@ class TwoRanks(JobTest):
         for expected, a, b in zip(one, micro, ranks, strict=True):
             self.assertAlmostEqual(a, expected, delta=1e-4)
             self.assertAlmostEqual(b, expected, delta=1e-4)
+
+    def expect_disagreement(self, text, first, second):
+        """Rank 0 started with the options `first`, rank 1 with `second`."""
+        report = ["--report", str(self.folder / "refused.json")]
+        self.expect_refusal(text, *first, ":", "-n", "1", PROGRAM, str(self.config), *report, *second, launcher=mpirun(1))
+
+    def test_ranks_that_were_told_otherwise_are_named_before_they_train(self):
+        for text, first, second in [
+            ("config key 'optimizer.lr': expected '0.1' as on rank 0, found '0.2'", ["optimizer.lr=0.1"], ["optimizer.lr=0.2"]),
+            ("config key 'train.steps': expected '6' as on rank 0, found '7'", [], ["train.steps=7"]),
+            ("config key 'inductor.settings': expected '{}' as on rank 0, found '{x = 1}'", [], ["inductor.settings.x=1"]),
+        ]:
+            with self.subTest(text):
+                sets = [[part for setting in settings for part in ("--set", setting)] for settings in (first, second)]
+                self.expect_disagreement(text, *sets)
+        with self.subTest("--report"):
+            result = self.start("--report", str(self.folder / "r.json"), ":", "-n", "1", PROGRAM, str(self.config), launcher=mpirun(1))
+            self.assertIn("--report: expected 'given' as on rank 0, found 'not given'", result.stderr)
+            self.assertNotEqual(result.returncode, 0)
+
+    def test_text_that_differs_between_ranks_is_noticed(self):
+        other = self.folder / "other"
+        other.mkdir()
+        for file in self.text.iterdir():
+            (other / file.name).write_text(file.read_text().replace("alpha", "omega"))
+        self.expect_disagreement("fingerprint of held-out text: expected", [], ["--set", f"data.path={other}"])
 
     def test_wrong_setting_is_printed_by_one_rank(self):
         for launcher in (mpirun(2), torchrun(2)):

@@ -479,7 +479,14 @@ def main(argv):
         return 2
     request = read_request(argv[1])
     scratch = tempfile.mkdtemp(prefix="lower.", dir=os.path.dirname(os.path.abspath(argv[1])))
-    own_group(lambda: shutil.rmtree(scratch, ignore_errors=True))
+    folder, parent = os.path.dirname(os.path.abspath(argv[1])), os.getppid()
+
+    def clean_up():
+        shutil.rmtree(scratch, ignore_errors=True)
+        if os.getppid() != parent and folder == os.path.dirname(os.path.abspath(__file__)):
+            shutil.rmtree(folder, ignore_errors=True)  # the rank that made it is gone
+
+    own_group(clean_up)
     try:
         take_cpus(request["cpus"])
         set_environment(scratch)
