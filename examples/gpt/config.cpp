@@ -295,8 +295,8 @@ std::string as_text(const Target& target) {
 
 std::string as_text(const Settings& target) {
   std::vector<std::string> settings;
-  for (const auto& [name, value] : *target.value)
-    settings.push_back(std::visit([&](const auto& v) { return fmt::format("{} = {}", name, v); }, value));
+  for (const auto& setting : *target.value)
+    settings.push_back(std::visit([&](const auto& value) { return fmt::format("{} = {}", setting.first, value); }, setting.second));
   return fmt::format("{{{}}}", fmt::join(settings, ", "));
 }
 
