@@ -9,7 +9,7 @@
 
 // As ATen/cuda/CUDAContextLight.h has it, which needs the headers of cuBLAS and cuSPARSE too.
 namespace at::cuda {
-TORCH_CUDA_CPP_API cudaDeviceProp* getDeviceProperties(c10::DeviceIndex device);
+TORCH_CUDA_CPP_API cudaDeviceProp* getDeviceProperties(c10::DeviceIndex device);  // NOLINT(readability-identifier-naming)
 }
 
 namespace precast::platform {

@@ -144,7 +144,7 @@ fs::path Store::put(const std::string& key, const FileViews& files) {
   check_name("key of the store", key);
   for (const auto& [name, bytes] : files) check_name("file of the store", name);
   check_folder(folder_);
-  const fs::path path = folder_ / key;
+  fs::path path = folder_ / key;
   const auto is_there = [&] {
     const auto found = read_entry(key, path);
     const auto* entry = std::get_if<Files>(&found);

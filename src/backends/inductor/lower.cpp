@@ -56,7 +56,7 @@ fs::path python_of_libtorch() {
   std::error_code ignored;
   for (fs::path folder = fs::weakly_canonical(info.dli_fname, ignored).parent_path(); folder != folder.parent_path();
        folder = folder.parent_path())
-    if (const fs::path python = folder / "bin" / "python3"; ::access(python.c_str(), X_OK) == 0) return python;
+    if (fs::path python = folder / "bin" / "python3"; ::access(python.c_str(), X_OK) == 0) return python;
   return {};
 }
 
@@ -114,7 +114,7 @@ json request_for(const ir::Program& compiled, const InductorOptions& options, co
   const bool is_x86 = cpu.starts_with("x86-64");
   json settings = json::object();
   if (options.max_autotune) settings["max_autotune"] = true;
-  for (const auto& [key, setting] : options.settings) std::visit([&](const auto& value) { settings[key] = value; }, setting);
+  for (const auto& entry : options.settings) std::visit([&](const auto& value) { settings[entry.first] = value; }, entry.second);
   const json no_value;
   return {{"program", folder / "program.py"},
           {"package", folder / "package.pt2"},
@@ -146,7 +146,7 @@ json result_of(const ChildEnd& end, const fs::path& file) {
         fmt::format("lower: the compiler did not end by the compile deadline and was ended; raise the deadline. It "
                     "last said: {}",
                     end.last_output));
-  const json result = json::parse(read_file(file), nullptr, /*allow_exceptions=*/false);
+  json result = json::parse(read_file(file), nullptr, /*allow_exceptions=*/false);
   if (result.is_object() && !result.value("ok", false)) throw_failure(result);
   if (end.exit_code == 0 && result.is_object()) return result;
   throw PrecompileError(ErrorCode::environment, fmt::format("lower: the compiling Python ended {}; it last said: {}",
