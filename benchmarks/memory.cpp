@@ -1,13 +1,12 @@
-// Peak resident memory of a training step: LibTorch eager, capture alone, and the captured step, each in a child process of its
-// own, so that one's peak is not another's. Prints MiB beyond what the process held before, and the ratio to eager.
+// Peak memory of a training step: LibTorch eager, capture alone, and the captured step. Prints MiB of tensors beyond what was held
+// before, and the ratio to eager.
+#include "peak_memory.h"
+
 #include <precast/precast.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
 #include <torch/torch.h>
-#include <unistd.h>
 
 #include <cstdio>
-#include <functional>
+#include <optional>
 
 namespace {
 
@@ -28,56 +27,30 @@ at::Tensor train_step(torch::nn::Sequential& model, const at::Tensor& x) {
   return loss.detach();
 }
 
-double peak_mib() {
-  rusage usage = {};
-  ::getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_maxrss) / 1024;
-}
-
-/// MiB that `work` adds to the peak of a fresh child.
-double measure(const std::function<void(torch::nn::Sequential&, const at::Tensor&)>& work) {
-  int ends[2];
-  if (::pipe(ends) != 0) return -1;
-  const pid_t child = ::fork();
-  if (child == 0) {
-    at::set_num_threads(1);  // OpenMP's threads do not survive a fork
-    auto model = make_model();
-    const auto x = torch::randn({8192, 512});
-    const double before = peak_mib();
-    work(model, x);
-    const double added = peak_mib() - before;
-    const bool written = ::write(ends[1], &added, sizeof(added)) == sizeof(added);
-    ::_exit(written ? 0 : 1);
-  }
-  double added = -1;
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  if (status != 0 || ::read(ends[0], &added, sizeof(added)) != sizeof(added)) added = -1;
-  ::close(ends[0]);
-  ::close(ends[1]);
-  return added;
+template <class Work>
+double peak_mib(Work&& work) {
+  return static_cast<double>(precast::test::peak_tensor_bytes(work)) / (1 << 20);
 }
 
 }  // namespace
 
 int main() {
-  const auto compile = [](torch::nn::Sequential& model, const at::Tensor& x) {
-    precast::set_log_sink([](precast::LogLevel, std::string_view) {});
-    return precast::load<at::Tensor>(precast::precompile(train_step, {.backend = "eager"}, model, x));
+  precast::set_log_sink([](precast::LogLevel, std::string_view) {});
+  auto model = make_model();
+  const auto x = torch::randn({8192, 512});
+  using Step = precast::Step<at::Tensor>;
+  std::optional<Step> step;
+  const auto five = [](const auto& step_once) {
+    for (int i = 0; i < kSteps; ++i) step_once();
   };
-  const double eager = measure([](torch::nn::Sequential& model, const at::Tensor& x) {
-    for (int i = 0; i < kSteps; ++i) train_step(model, x);
-  });
-  const double capture = measure([&](torch::nn::Sequential& model, const at::Tensor& x) { compile(model, x); });
-  const double step = measure([&](torch::nn::Sequential& model, const at::Tensor& x) {
-    const auto compiled = compile(model, x);
-    for (int i = 0; i < kSteps; ++i) compiled(model, x);
-  });
-  if (eager <= 0 || capture <= 0 || step <= 0) {
-    std::fprintf(stderr, "a measurement failed\n");
-    return 1;
-  }
+
+  const double capture =
+      peak_mib([&] { step = precast::load<at::Tensor>(precast::precompile(train_step, {.backend = "eager"}, model, x)); });
+  const double captured = peak_mib([&] { five([&] { (*step)(model, x); }); });
+  model->zero_grad();
+  const double eager = peak_mib([&] { five([&] { train_step(model, x); }); });
+
   std::printf("eager    %7.1f MiB\n", eager);
   std::printf("capture  %7.1f MiB  %.3f x eager\n", capture, capture / eager);
-  std::printf("step     %7.1f MiB  %.3f x eager\n", step, step / eager);
+  std::printf("step     %7.1f MiB  %.3f x eager\n", captured, captured / eager);
 }

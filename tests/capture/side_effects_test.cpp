@@ -1,4 +1,5 @@
 #include "capture/modules.h"
+#include "peak_memory.h"
 #include "precast/precast.h"
 
 #include <ATen/autocast_mode.h>
@@ -6,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <optional>
 #include <stdexcept>
 #include <thread>
 
@@ -176,6 +178,29 @@ TEST_F(CaptureSideEffects, DeadOpsAreNotInTheProgram) {  // C43
   EXPECT_THAT(artifact.python_code, ::testing::Not(HasSubstr("sigmoid")));
   EXPECT_THAT(artifact.python_code, ::testing::Not(HasSubstr("zeros")));
   EXPECT_THAT(artifact.python_code, ::testing::Not(HasSubstr("aten.add_.")));
+}
+
+TEST_F(CaptureSideEffects, CaptureAndStepHoldNoMoreThanAnEagerStep) {  // C42
+  constexpr std::int64_t kConstant = 1 << 16;
+  for (const std::int64_t rows : {1, 2048}) {  // mostly weights, mostly activations
+    torch::nn::Sequential model(torch::nn::Linear(256, 1024), torch::nn::GELU(), torch::nn::Linear(1024, 1024), torch::nn::GELU(),
+                                torch::nn::Linear(1024, 256));
+    const auto x = torch::randn({rows, 256});
+    const auto train = [](torch::nn::Sequential& model, const at::Tensor& x) {
+      const auto loss = model->forward(x).square().mean();
+      loss.backward();
+      return loss.detach();
+    };
+    std::optional<Step<at::Tensor>> step;
+    const auto capture =
+        peak_tensor_bytes([&] { step = load<at::Tensor>(precompile(train, Options{.backend = "eager"}, model, x)); });
+    const auto captured = peak_tensor_bytes([&] { (*step)(model, x); });
+    model->zero_grad();
+    const auto eager = peak_tensor_bytes([&] { train(model, x); });
+    EXPECT_GT(eager, 4 * 1024 * 1024) << "nothing was counted";
+    EXPECT_LE(capture, eager + kConstant) << rows << " rows";
+    EXPECT_LE(captured, eager + kConstant) << rows << " rows";
+  }
 }
 
 TEST_F(CaptureSideEffects, ThreadsCaptureDifferentModelsAtOnce) {  // C166
