@@ -32,10 +32,12 @@ template <class Fn, class... Args>
 using step_result_t = std::remove_cvref_t<std::invoke_result_t<Fn&, Args&...>>;
 
 /// Captures one call of `fn` on the example arguments: forward, loss, and backward if fn runs one. fn is called once, on this
-/// thread; values, gradients and random state of everything it touched are put back. See docs/architecture.md for the seven
+/// thread; values, gradients and random state of everything it touched are put back. Captures of several threads take turns. While
+/// one runs, other threads must use neither its tensors nor the default generators. See docs/architecture.md for the seven
 /// invariants.
 /// @throws std::invalid_argument  unknown backend or tracer.
-/// @throws PrecompileError refused_capture  names the tensor or op and says what to do. An exception of fn passes through
+/// @throws PrecompileError refused_capture  names the tensor or op and says what to do; or it was not this thread's turn by the
+/// compile deadline. An exception of fn passes through
 /// unchanged.
 template <class Fn, class... Args>
 Artifact precompile(Fn&& fn, const Options& options, Args&&... args) {

@@ -18,7 +18,9 @@
 #include <fmt/ostream.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -339,6 +341,19 @@ void add_gradients(const Inputs& inputs, const detail::CallArguments& arguments,
   }
 }
 
+/// One thread captures at a time: the default generator belongs to the process, and inputs that two captures share are out of reach
+/// of the host while one of them runs. A capture inside fn is on the same thread.
+std::unique_lock<std::recursive_timed_mutex> take_turn(std::chrono::milliseconds deadline) {
+  static std::recursive_timed_mutex capturing;
+  std::unique_lock turn(capturing, deadline);
+  if (!turn.owns_lock())
+    refuse(
+        fmt::format("another thread was capturing all through the compile deadline of {} ms; if that one waits for this thread, "
+                    "capture on one thread after the other",
+                    deadline.count()));
+  return turn;
+}
+
 ir::Metadata describe(const detail::CallArguments& arguments, const Options& options) {
   ir::Metadata metadata;
   metadata.backend = options.backend;
@@ -356,6 +371,7 @@ ir::Program capture(const detail::CallArguments& arguments, const std::function<
                     const Groups& groups) {
   if (c10::InferenceMode::is_enabled())
     refuse("InferenceMode is on, under which composite ops are not taken apart and no backward exists; capture outside of it");
+  const auto turn = take_turn(options.compile_deadline);
   ir::Metadata metadata = describe(arguments, options);
   Undo undo;
   Recorder recorder(groups, undo);

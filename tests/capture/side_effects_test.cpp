@@ -7,13 +7,18 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <barrier>
+#include <chrono>
 #include <optional>
 #include <stdexcept>
+#include <string>
 #include <thread>
+#include <vector>
 
 namespace precast::test {
 namespace {
 
+using ::testing::Each;
 using ::testing::HasSubstr;
 
 const auto kTrain = [](Mlp& model, const at::Tensor& x, const at::Tensor& y) {
@@ -204,17 +209,43 @@ TEST_F(CaptureSideEffects, CaptureAndStepHoldNoMoreThanAnEagerStep) {  // C42
 }
 
 TEST_F(CaptureSideEffects, ThreadsCaptureDifferentModelsAtOnce) {  // C166
-  const Batch batch;
-  Mlp mlp, other(0.5);
-  const std::string alone = precompile(kTrain, Options{.backend = "eager"}, mlp, batch.x, batch.y).python_code;
-  const std::string other_alone = precompile(kTrain, Options{.backend = "eager"}, other, batch.x, batch.y).python_code;
-  std::string a, b;
-  std::thread first([&] { a = precompile(kTrain, Options{.backend = "eager"}, mlp, batch.x, batch.y).python_code; });
-  std::thread second([&] { b = precompile(kTrain, Options{.backend = "eager"}, other, batch.x, batch.y).python_code; });
-  first.join();
-  second.join();
-  EXPECT_EQ(a, alone);
-  EXPECT_EQ(b, other_alone);
+  const Batch batch;                                               // one for all
+  const auto capture = [&](Mlp& model) {
+    return precompile(kTrain, Options{.backend = "eager"}, model, batch.x, batch.y).python_code;
+  };
+  std::vector<Mlp> models = {Mlp(), Mlp(0.5), Mlp(), Mlp(0.1)};
+  std::vector<std::string> alone;
+  for (Mlp& model : models) alone.push_back(capture(model));
+  constexpr int kRounds = 10;
+  std::vector<std::vector<std::string>> texts(models.size());
+  std::barrier start(static_cast<std::ptrdiff_t>(models.size()));
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < models.size(); ++i)
+      threads.emplace_back([&, i] {
+        start.arrive_and_wait();
+        for (int round = 0; round < kRounds; ++round) texts[i].push_back(capture(models[i]));
+      });
+  }
+  for (std::size_t i = 0; i < models.size(); ++i) EXPECT_THAT(texts[i], Each(alone[i])) << "thread " << i;
+}
+
+TEST_F(CaptureSideEffects, AThreadWaitsForItsTurnUntilTheDeadlineOnly) {  // C166
+  const auto x = torch::randn({3});
+  const auto captures_on_another_thread = [](const at::Tensor& x) {
+    std::string error;
+    std::jthread([&error] {
+      try {
+        const auto twice = [](const at::Tensor& y) { return y * 2; };
+        precompile(twice, Options{.backend = "eager", .compile_deadline = std::chrono::milliseconds(50)}, torch::ones({2}));
+      } catch (const PrecompileError& refusal) {
+        error = refusal.what();
+      }
+    }).join();
+    EXPECT_THAT(error, HasSubstr("compile deadline of 50 ms"));
+    return x + 1;
+  };
+  precompile(captures_on_another_thread, Options{.backend = "eager"}, x);
 }
 
 TEST_F(CaptureSideEffects, ACaptureInsideAnotherGivesThePairItGivesOutside) {  // C118, C167

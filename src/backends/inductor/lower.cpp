@@ -108,8 +108,8 @@ std::string read_file(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-json request_for(const ir::Program& compiled, const InductorOptions& options, const std::vector<int>& cpus,
-                 const fs::path& folder) {
+json request_for(const ir::Program& compiled, const InductorOptions& options, const Fingerprint& fingerprint,
+                 const std::vector<int>& cpus, const fs::path& folder) {
   const std::string cpu = target_cpu(options);
   const bool is_x86 = cpu.starts_with("x86-64");
   json settings = json::object();
@@ -119,6 +119,7 @@ json request_for(const ir::Program& compiled, const InductorOptions& options, co
   return {{"program", folder / "program.py"},
           {"package", folder / "package.pt2"},
           {"result", folder / "result.json"},
+          {"torch", {{"version", fingerprint.at("torch_version")}, {"git", fingerprint.at("torch_git")}}},
           {"groups", groups_of(compiled)},
           {"march", is_x86 ? cpu : "native"},
           {"simdlen", cpu == "x86-64-v4"   ? json(512)
@@ -138,30 +139,21 @@ json request_for(const ir::Program& compiled, const InductorOptions& options, co
   throw PrecompileError(code, fmt::format("lower: {}", result.value("error", "no reason given")));
 }
 
-/// The script's result, once it has ended. @throws PrecompileError  it did not succeed.
-json result_of(const ChildEnd& end, const fs::path& file) {
+/// @throws PrecompileError  the script, which has ended, did not succeed.
+void check_success(const ChildEnd& end, const fs::path& file) {
   if (end.timed_out)
     throw PrecompileError(
         ErrorCode::environment,
         fmt::format("lower: the compiler did not end by the compile deadline and was ended; raise the deadline. It "
                     "last said: {}",
                     end.last_output));
-  json result = json::parse(read_file(file), nullptr, /*allow_exceptions=*/false);
+  const json result = json::parse(read_file(file), nullptr, /*allow_exceptions=*/false);
   if (result.is_object() && !result.value("ok", false)) throw_failure(result);
-  if (end.exit_code == 0 && result.is_object()) return result;
+  if (end.exit_code == 0 && result.is_object()) return;
   throw PrecompileError(ErrorCode::environment, fmt::format("lower: the compiling Python ended {}; it last said: {}",
                                                             end.signal != 0 ? fmt::format("by signal {}", end.signal)
                                                                             : fmt::format("with exit code {}", end.exit_code),
                                                             end.last_output));
-}
-
-void check_same_torch(const json& result, const Fingerprint& fingerprint, const std::string& python) {
-  const std::string expected = fingerprint.at("torch_git"), found = result.value("torch_git", "");
-  if (found != expected)
-    throw PrecompileError(
-        ErrorCode::environment,
-        fmt::format("lower: '{}' has torch {} ({}), this process has LibTorch {} ({}); use one environment for both", python,
-                    result.value("torch_version", "?"), found, fingerprint.at("torch_version"), expected));
 }
 
 }  // namespace
@@ -200,10 +192,10 @@ Lowered lower(const ir::Program& program, const InductorOptions& options, const 
   const PrivateFolder folder("lower");
   write_file(folder.path() / "lower.py", kLowerScript);
   write_file(folder.path() / "program.py", ir::write_python_code(compiled));
-  write_file(folder.path() / "request.json", request_for(compiled, options, cpus, folder.path()).dump());
+  write_file(folder.path() / "request.json", request_for(compiled, options, lowered.fingerprint, cpus, folder.path()).dump());
   const ChildEnd end = run_child({python, "-u", folder.path() / "lower.py", folder.path() / "request.json"}, deadline,
                                  [](std::string_view line) { log(LogLevel::info, fmt::format("lower: {}", line)); });
-  check_same_torch(result_of(end, folder.path() / "result.json"), lowered.fingerprint, python);
+  check_success(end, folder.path() / "result.json");
   const std::string package = read_file(folder.path() / "package.pt2");
   const auto bytes = std::as_bytes(std::span(package));
   lowered.package.assign(bytes.begin(), bytes.end());

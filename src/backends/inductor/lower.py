@@ -25,6 +25,7 @@ BASE_KEYS = {
     "program": str,
     "package": str,
     "result": str,
+    "torch": (dict, type(None)),  # version and git revision that the package is for; null: any
     "groups": dict,
     "march": str,
     "simdlen": (int, type(None)),
@@ -50,9 +51,7 @@ def progress(text):
 # ---------------------------------------------------------------- request and result
 
 
-def read_request(path):
-    with open(path, encoding="utf-8") as file:
-        request = json.load(file)
+def check_request(request):
     for key, kind in BASE_KEYS.items():
         if key not in request:
             raise Refusal("request", f"request: '{key}' is missing")
@@ -64,7 +63,6 @@ def read_request(path):
     for group, size in request["groups"].items():
         if not isinstance(size, int) or size < 1:
             raise Refusal("request", f"request: group '{group}' has size {size!r}; expected an integer of at least 1")
-    return request
 
 
 def write_whole(path, write):
@@ -185,6 +183,9 @@ class Program:
                 if len(values) != len(shapes):
                     raise Refusal("request", f"{kind}_{what}: expected {len(shapes)} entries, as in {kind}_SHAPES, found {len(values)}")
             inputs += zip(names, shapes, strides, dtypes, devices)
+        for name, is_generator in zip(names, self.literals.get("USER_INPUT_GENERATORS", [])):  # user inputs are the last
+            if is_generator:
+                raise Refusal("unsupported", f"input '{name}' is a random generator, which a package cannot take; use backend 'eager'")
         for group in self.literals.get("MESH_INPUTS", []):
             inputs.append((f"rank in {group}", (), None, "torch.int64", "cpu"))
         return inputs
@@ -201,6 +202,16 @@ class Program:
 
     def quote(self, line):
         return f"line {line} of the program: {self.lines[line - 1].split('  # ')[0].strip()}" if line else "the program"
+
+
+def check_torch(expected, torch):
+    found = {"version": torch.__version__, "git": torch.version.git_version}
+    if expected is not None and found["git"] != expected.get("git"):
+        raise Refusal(
+            "environment",
+            f"'{sys.executable}' has torch {found['version']} ({found['git']}), this process has LibTorch {expected.get('version')} "
+            f"({expected.get('git')}); use one environment for both",
+        )
 
 
 def fake_inputs(program, mode):
@@ -303,6 +314,17 @@ def compiler_macros(cxx, march):
     return {line.split()[1] for line in done.stdout.splitlines() if line.startswith("#define ")}
 
 
+def find_compiler():
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    try:
+        return get_cpp_compiler()
+    except InvalidCxxCompiler as error:
+        wanted = f"CXX={os.environ['CXX']}" if "CXX" in os.environ else "g++ or clang++"
+        raise Refusal("environment", f"no C++ compiler that runs was found ({wanted}); install one or set CXX") from error
+
+
 def pin_instruction_set(cxx, march, simdlen):
     """Makes Inductor vectorise for what `march` has, and not for what this machine has besides. Returns the vector width in bits.
 
@@ -387,14 +409,17 @@ def mutated_placeholders(graph, found):
 
 def compile_graph(module, tensors, settings, mutated):
     import torch
-    from torch._inductor.exc import CppCompileError
+    from torch._inductor.exc import CppCompileError, InductorError
 
     settings = {**settings, "post_grad_custom_pre_pass": lambda graph: mutated_placeholders(graph, mutated)}
     try:
         with torch.no_grad():
             return torch._inductor.aot_compile(module, tuple(tensors), options=settings)
-    except CppCompileError as error:
-        raise Refusal("compiler", f"the C++ compiler failed on Inductor's code: {last_lines(error.output)}") from error
+    except (CppCompileError, InductorError) as error:
+        cause = getattr(error, "inner_exception", error)
+        if not isinstance(cause, CppCompileError):
+            raise
+        raise Refusal("compiler", f"the C++ compiler failed on Inductor's code: {last_lines(cause.output)}") from error
 
 
 def lower(request, scratch):
@@ -405,6 +430,7 @@ def lower(request, scratch):
     import torch
     from torch._subclasses import FakeTensorMode
 
+    check_torch(request["torch"], torch)
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # says where CUDA is not found
     seconds["import"] = time.perf_counter() - started
     from torch._inductor import config
@@ -430,12 +456,10 @@ def lower(request, scratch):
     progress(f"compiling {len(module.graph.nodes)} nodes")
     mutated = set()
     with config.patch({k: v for k, v in settings.items() if k.startswith("cpp.")}):
-        from torch._inductor.cpp_builder import get_cpp_compiler
-
-        cxx = get_cpp_compiler()
+        cxx = find_compiler()
         width = pin_instruction_set(cxx, settings["cpp.march"], settings["cpp.simdlen"])
     if settings["cpp.simdlen"] is not None and width != settings["cpp.simdlen"]:
-        raise Refusal("environment", f"march '{request['march']}' has no vectors of {settings['cpp.simdlen']} bits (found {width}); choose another simdlen")
+        raise Refusal("request", f"march '{request['march']}' has no vectors of {settings['cpp.simdlen']} bits; choose another simdlen")
     files = compile_graph(module, tensors, settings, mutated)
     seconds["compile"] = time.perf_counter() - started
 
@@ -477,7 +501,13 @@ def main(argv):
     if len(argv) != 2:
         print("usage: lower.py REQUEST.json", file=sys.stderr)
         return 2
-    request = read_request(argv[1])
+    try:
+        with open(argv[1], encoding="utf-8") as file:
+            request = json.load(file)
+        result_path = request["result"]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        print(f"lower: request '{argv[1]}' cannot be used: {type(error).__name__}: {error}", file=sys.stderr)
+        return 2
     scratch = tempfile.mkdtemp(prefix="lower.", dir=os.path.dirname(os.path.abspath(argv[1])))
     folder, parent = os.path.dirname(os.path.abspath(argv[1])), os.getppid()
 
@@ -488,6 +518,7 @@ def main(argv):
 
     own_group(clean_up)
     try:
+        check_request(request)
         take_cpus(request["cpus"])
         set_environment(scratch)
         result = lower(request, scratch)
@@ -498,7 +529,7 @@ def main(argv):
         traceback.print_exc()
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    write_result(request["result"], result)
+    write_result(result_path, result)
     return 0 if result["ok"] else 1
 
 
